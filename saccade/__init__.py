@@ -1,0 +1,41 @@
+"""saccade: train, run and look inside attention models on your own data.
+
+import saccade
+saccade.train("reverse", out="runs/reverse")
+model = saccade.load("runs/reverse")
+model.predict(["a b c"])[0].text
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from saccade.api import Predictor, load, train
+    from saccade.config import Recipe, load_recipe
+    from saccade.errors import SaccadeError
+
+__version__ = "0.1.0"
+__all__ = ["Predictor", "Recipe", "SaccadeError", "load", "load_recipe", "train"]
+
+# Public name -> the module it lives in; loaded when first asked for, so that `saccade --help` does not wait for torch.
+_HOMES = {
+    "Predictor": "saccade.api",
+    "Recipe": "saccade.config",
+    "SaccadeError": "saccade.errors",
+    "load": "saccade.api",
+    "load_recipe": "saccade.config",
+    "train": "saccade.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        from importlib import import_module
+
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'saccade' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,148 @@
+"""What the commands, a page or a notebook call: train, load, predict, look."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
+
+from saccade.config import Recipe, dump_recipe, load_recipe, parse_recipe
+from saccade.decode import Method
+from saccade.errors import SaccadeError
+from saccade.maps.render import AttentionMap
+from saccade.models.shapes import parameter_count
+from saccade.tasks import TASKS
+from saccade.tasks.base import Prediction, Scores, Task
+from saccade.train.run import Run
+from saccade.train.signals import StopRequest
+from saccade.train.trainer import Event, Trainer, load_tensors
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training about to begin or to go on; `events()` does it."""
+
+    run: Run
+    recipe: Recipe
+    trainer: Trainer
+
+    @property
+    def parameters(self) -> int:
+        return parameter_count(self.trainer.model)
+
+    def events(self, stop: StopRequest | None = None) -> Iterator[Event]:
+        """Train, and tell what happens; nobody else may train into the same run meanwhile."""
+        with self.run.lock():
+            yield from self.trainer.fit(self.run, stop)
+
+
+def train(
+    recipe: str | Path | Recipe,
+    *,
+    out: str | Path,
+    settings: Sequence[str] = (),
+    task: Task | None = None,
+    tell: Callable[[Event], None] | None = None,
+) -> Predictor:
+    """Train a recipe (a name, a YAML file or an object) into the new run `out`, and return the trained model.
+
+    `settings` are "key=value" texts on top of the recipe; `task` is a task of one's own in place of the recipe's;
+    `tell` is called with every event.
+    """
+    for event in begin(recipe, out=out, settings=settings, task=task).events():
+        if tell is not None:
+            tell(event)
+    return load(out, task=task)
+
+
+def resume(out: str | Path, *, task: Task | None = None, tell: Callable[[Event], None] | None = None) -> Predictor:
+    """Go on with a run from its newest checkpoint, bit for bit as if it had never stopped."""
+    for event in resumed(out, task=task).events():
+        if tell is not None:
+            tell(event)
+    return load(out, task=task)
+
+
+def begin(
+    recipe: str | Path | Recipe, *, out: str | Path, settings: Sequence[str] = (), task: Task | None = None
+) -> Training:
+    """Make the run directory and everything a training needs, without a first step."""
+    if not isinstance(recipe, Recipe):
+        recipe = load_recipe(recipe, settings)
+    elif settings:
+        recipe = parse_recipe(dump_recipe(recipe), "recipe", settings)
+    task = task or make_task(recipe)
+    run = Run.create(out, dump_recipe(recipe))
+    with run.lock():
+        task.prepare(run.vocab)
+    return Training(run, recipe, _trainer(task, recipe))
+
+
+def resumed(out: str | Path, *, task: Task | None = None) -> Training:
+    """A training that goes on where its newest checkpoint stands."""
+    run, recipe, task = _open(out, task)
+    trainer = _trainer(task, recipe)
+    with run.lock():
+        trainer.restore(run)
+    return Training(run, recipe, trainer)
+
+
+def load(path: str | Path, *, step: int | None = None, task: Task | None = None) -> Predictor:
+    """The model of a run: its final weights, else the best step's, else the latest's; or those of a given step."""
+    run, recipe, task = _open(path, task)
+    tensors, state = run.weights(step)
+    if state["vocabulary"] != run.vocab_hash():
+        raise SaccadeError(f"{run.vocab} is not the vocabulary that the weights of {run.path} were trained with")
+    model = _model(task)
+    load_tensors(model, tensors, f"the weights of {run.path}")
+    return Predictor(task, model.eval(), recipe)
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """A trained model with its task."""
+
+    task: Task
+    model: nn.Module
+    recipe: Recipe
+
+    def predict(self, inputs: Sequence[str], method: Method | None = None) -> list[Prediction]:
+        """Answers to inputs, in their order, by the recipe's search or another method."""
+        return self.task.predict(self.model, inputs, method)
+
+    def look(self, text: str, target: str | None = None) -> list[AttentionMap]:
+        """Where the model looked while it wrote its answer, or while it was made to write `target`."""
+        return self.task.look(self.model, text, target)
+
+    def score(self) -> Scores:
+        """On the validation part of the task's data."""
+        return self.task.score(self.model)
+
+
+def make_task(recipe: Recipe) -> Task:
+    """The task that a recipe names."""
+    return TASKS[recipe.task.kind](recipe)
+
+
+def _open(path: str | Path, task: Task | None) -> tuple[Run, Recipe, Task]:
+    run = Run.open(path)
+    recipe = parse_recipe(run.recipe_text, f"{run.path}/recipe.yaml")
+    task = task or make_task(recipe)
+    task.load(run.vocab)
+    return run, recipe, task
+
+
+def _trainer(task: Task, recipe: Recipe) -> Trainer:
+    try:
+        return Trainer(task, recipe.train)
+    except ValueError as error:  # a model that cannot be built as asked
+        raise SaccadeError(str(error)) from error
+
+
+def _model(task: Task) -> nn.Module:
+    try:
+        return task.model()
+    except ValueError as error:
+        raise SaccadeError(str(error)) from error

@@ -1,0 +1,184 @@
+"""The command `saccade`: each verb is a few lines that call the Python API. torch is imported inside the verbs only."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from saccade import __version__
+from saccade.errors import SaccadeError
+
+app = typer.Typer(
+    name="saccade",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    help="Train, run and look inside attention models on your own data.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+bench = typer.Typer(no_args_is_help=True, help="Measurements and the plots of the documentation.")
+app.add_typer(bench, name="bench")
+recipes = typer.Typer(invoke_without_command=True, help="List the recipes that ship, or show one.")
+app.add_typer(recipes, name="recipes")
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change one setting, e.g. --set train.steps=500. Repeatable."),
+]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, as `saccade train` made it.")]
+Step = Annotated[int | None, typer.Option(help="Use this step's weights instead of the final ones.")]
+
+
+def main() -> None:
+    """Run the command; errors for people come without a traceback, with exit code 2."""
+    warnings.showwarning = _show_warning  # type: ignore[assignment]
+    try:
+        app(standalone_mode=True)
+    except SaccadeError as error:
+        err.print(f"saccade: {error}", style="red", markup=False, soft_wrap=True)
+        raise SystemExit(2) from None
+    except BrokenPipeError:
+        # whoever read our output has left (`| head`): nothing more to say
+        sys.stderr.close()
+        raise SystemExit(0) from None
+
+
+@app.callback(invoke_without_command=True)
+def _about(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        out.print(f"saccade {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def train(
+    recipe: Annotated[
+        str | None, typer.Argument(help="A recipe by name (see `saccade recipes`) or a YAML file.", show_default=False)
+    ] = None,
+    out_: Annotated[
+        Path | None, typer.Option("--out", metavar="RUN", help="The new run directory. [default: runs/RECIPE]")
+    ] = None,
+    settings: Settings = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Go on with this run from its newest checkpoint.")
+    ] = None,
+) -> None:
+    """Train a model: saccade train reverse --out runs/reverse"""
+    from saccade import api, display
+
+    if (recipe is None) == (resume is None):
+        raise SaccadeError("say what to train: a recipe (`saccade recipes` lists them), or --resume RUN")
+    if resume is not None:
+        if settings or out_ is not None:
+            raise SaccadeError("--resume goes on with the run exactly as it was: it takes neither --set nor --out")
+        training = api.resumed(resume)
+    else:
+        assert recipe is not None
+        training = api.begin(recipe, out=out_ or Path("runs") / Path(recipe).stem, settings=settings or ())
+    raise SystemExit(display.follow(training, out))
+
+
+@app.command()
+def predict(
+    run: RunPath,
+    inputs: Annotated[list[str] | None, typer.Argument(metavar="[INPUT]...", show_default=False)] = None,
+    beam: Annotated[int | None, typer.Option(min=1, help="Beam width. [default: the recipe's]")] = None,
+    n_best: Annotated[int, typer.Option(min=1, help="Answers per input.")] = 1,
+    sample: Annotated[bool, typer.Option(help="Draw answers instead of searching the most probable.")] = False,
+    temperature: Annotated[float, typer.Option(help="Of --sample.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Of --sample.")] = 0,
+    scores: Annotated[bool, typer.Option("--scores", help="Put score and stop reason before each answer.")] = False,
+    step: Step = None,
+) -> None:
+    """Answer each input, or each line of standard input."""
+    from saccade import api
+    from saccade.decode import Beam, Method, Sample
+
+    predictor = api.load(run, step=step)
+    method: Method | None = None
+    if sample:
+        method = Sample(answers=n_best, temperature=temperature, seed=seed)
+    elif beam is not None or n_best > 1:
+        width = max(beam or 1, n_best)
+        method = Beam(width, best=n_best, length_penalty=predictor.recipe.decode.length_penalty)
+    lines = inputs or [line.rstrip("\n") for line in sys.stdin]
+    for prediction in predictor.predict(lines, method):
+        for answer in prediction.answers:
+            note = f"{answer.hypothesis.score:.4f}\t{answer.hypothesis.stopped}\t" if scores else ""
+            out.print(note + answer.text, markup=False, soft_wrap=True)
+
+
+@app.command()
+def look(
+    run: RunPath,
+    text: Annotated[str, typer.Argument(help="The input to be answered.")],
+    target: Annotated[
+        str | None, typer.Option(help="Look while this answer is written instead of the model's.")
+    ] = None,
+    out_: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="All layers and heads as .png, .svg, .pdf or .json.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Show every attention, not the first only.")] = False,
+    step: Step = None,
+) -> None:
+    """Show where a model looked while it wrote its answer."""
+    from saccade import api
+    from saccade.maps.render import save_maps, to_text
+
+    maps = api.load(run, step=step).look(text, target)
+    if not maps:
+        raise SaccadeError(f"the model of {run} has no attention to look at")
+    for map_ in maps if every else maps[:1]:
+        out.print(to_text(map_, width=out.width), markup=False, soft_wrap=True)
+    if out_ is not None:
+        save_maps(maps, out_)
+        out.print(f"{len(maps)} maps in {out_}", markup=False)
+
+
+@recipes.callback()
+def _recipes(context: typer.Context) -> None:
+    from rich.table import Table
+
+    from saccade.config import list_recipes
+
+    if context.invoked_subcommand is None:
+        table = Table(box=None, pad_edge=False, show_header=False)
+        for name, purpose in list_recipes().items():
+            table.add_row(name, purpose)
+        out.print(table)
+
+
+@recipes.command("show")
+def show_recipe(name: Annotated[str, typer.Argument(help="A recipe's name.")]) -> None:
+    """Print a recipe, with its comments."""
+    from saccade.config import recipe_text
+
+    out.print(recipe_text(name)[0].rstrip(), markup=False, soft_wrap=True)
+
+
+@app.command()
+def demo(
+    out_: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Where the runs go. [default: a new runs/demo-N]")
+    ] = None,
+) -> None:
+    """Train reverse three ways, in two minutes, and look at what each attended to."""
+    from saccade import display
+
+    display.demo(out_, out)
+
+
+def _show_warning(message: Warning | str, *_: object) -> None:
+    err.print(f"saccade: warning: {message}", style="yellow", markup=False, soft_wrap=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""Recipes from YAML 1.2 text, from names, and with `key=value` on top; errors name the file, the line and a near
+miss."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+from ruamel.yaml.nodes import MappingNode, Node
+
+from saccade.config.recipe import Recipe
+from saccade.errors import ConfigError, did_you_mean
+
+
+def load_recipe(name_or_path: str | Path, settings: Sequence[str] = ()) -> Recipe:
+    """A recipe that ships with saccade, by its name, or a YAML file, by its path; with `key=value` settings on top."""
+    text, source = recipe_text(name_or_path)
+    return parse_recipe(text, source, settings)
+
+
+def recipe_text(name_or_path: str | Path) -> tuple[str, str]:
+    """The commented text of a recipe, and what to call it in messages."""
+    name = str(name_or_path)
+    path = Path(name_or_path)
+    if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
+        try:
+            return path.read_text(encoding="utf-8"), name
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{name}: not UTF-8 text (byte {error.start})") from error
+        except OSError as error:
+            raise ConfigError(f"{name}: cannot read the recipe: {error.strerror}") from error
+    shipped = {entry.name.removesuffix(".yaml"): entry for entry in _recipe_files()}
+    if name not in shipped:
+        known = ", ".join(sorted(shipped))
+        raise ConfigError(
+            f"no recipe is called {name!r}{did_you_mean(name, shipped)}; there are {known}, or give a .yaml file"
+        )
+    return shipped[name].read_text(encoding="utf-8"), f"recipe {name}"
+
+
+def list_recipes() -> dict[str, str]:
+    """The recipes that ship, with the first line of each as what it is for."""
+    listing = {}
+    for entry in _recipe_files():
+        first = entry.read_text(encoding="utf-8").splitlines()[0]
+        listing[entry.name.removesuffix(".yaml")] = first.removeprefix("#").strip()
+    return dict(sorted(listing.items()))
+
+
+def parse_recipe(text: str, source: str, settings: Sequence[str] = ()) -> Recipe:
+    """Read YAML text, put `key=value` settings on top and check every value."""
+    data = _read_yaml(text, source)
+    lines = _line_numbers(text)
+    if not isinstance(data, dict):
+        raise ConfigError(f"{source}: a recipe is a mapping with task and model, not {type(data).__name__}")
+    for setting in settings:
+        _apply_setting(data, setting)
+    given = {setting.partition("=")[0].strip() for setting in settings}
+    try:
+        return Recipe.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(_explain(error, source, lines, given)) from None
+
+
+def dump_recipe(recipe: Recipe) -> str:
+    """The complete recipe as YAML; `parse_recipe` gives back an equal one."""
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = False
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    stream = io.StringIO()
+    yaml.dump(recipe.model_dump(mode="json"), stream)
+    return stream.getvalue()
+
+
+def _recipe_files() -> list[Any]:
+    return [entry for entry in (resources.files("saccade") / "recipes").iterdir() if entry.name.endswith(".yaml")]
+
+
+def _read_yaml(text: str, source: str) -> Any:
+    try:
+        return YAML(typ="safe", pure=True).load(text)
+    except YAMLError as error:
+        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+        where = source if mark is None else f"{source}:{mark.line + 1}"
+        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise ConfigError(f"{where}: {problem}") from None
+
+
+def _line_numbers(text: str) -> dict[str, int]:
+    """Dotted key -> line, so that a message can point at the place."""
+    lines: dict[str, int] = {}
+
+    def walk(node: Node, prefix: str) -> None:
+        if isinstance(node, MappingNode):
+            for key, value in node.value:
+                dotted = f"{prefix}{key.value}"
+                lines[dotted] = key.start_mark.line + 1
+                walk(value, f"{dotted}.")
+
+    root = YAML(typ="safe", pure=True).compose(text)
+    if root is not None:
+        walk(root, "")
+    return lines
+
+
+def _apply_setting(data: dict[str, Any], setting: str) -> None:
+    key, equals, value = setting.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"--set {setting}: write it as key=value, for example --set train.steps=500")
+    *parents, last = key.strip().split(".")
+    place = data
+    for parent in parents:
+        place = place.setdefault(parent, {})
+        if not isinstance(place, dict):
+            raise ConfigError(f"--set {setting}: {parent!r} is a value, not a group of settings")
+    parsed = _read_yaml(value, f"--set {setting}")
+    if last == "kind" and parents and place.get("kind") != parsed:
+        place.clear()  # another kind has other keys: begin from its defaults
+    place[last] = parsed
+
+
+def _explain(error: ValidationError, source: str, lines: dict[str, int], given: set[str]) -> str:
+    """One line per problem: where, what, and the nearest thing that would do."""
+    problems = []
+    for item in error.errors():
+        path = [str(part) for part in item["loc"]]
+        dotted = _without_union_tags(path)
+        asked = [setting for setting in given if setting == dotted or (dotted and setting.startswith(f"{dotted}."))]
+        place = f"{source}{_at_line(dotted, lines)}: {dotted or 'recipe'}"
+        where = f"--set {min(asked)}" if asked else place
+        if item["type"] == "extra_forbidden":
+            group, name = dotted.rpartition(".")[::2]
+            problems.append(f"{where}: unknown key{did_you_mean(name, _keys_of(path[:-1]))}{_in_group(group)}")
+        elif item["type"] == "missing":
+            problems.append(f"{where}: missing; a recipe must say it")
+        elif item["type"] in ("literal_error", "union_tag_invalid"):
+            context = item["ctx"]
+            allowed = (
+                str(context.get("expected") or context.get("expected_tags")).replace(" or ", ", ").replace("'", "")
+            )
+            value = item["input"] if item["type"] == "literal_error" else item["input"].get("kind")
+            near = did_you_mean(str(value), allowed.split(", "))
+            problems.append(f"{where}: {value!r} is not one of {allowed}{near}")
+        elif item["type"] == "union_tag_not_found":
+            problems.append(f"{where}: says no kind")
+        elif item["type"] == "value_error":
+            problems.append(f"{where}: {item['ctx']['error']}")
+        else:
+            message = item["msg"][0].lower() + item["msg"][1:]
+            problems.append(f"{where}: {message}, got {item['input']!r}")
+    return "\n".join(problems)
+
+
+def _at_line(dotted: str, lines: dict[str, int]) -> str:
+    while dotted and dotted not in lines:
+        dotted = dotted.rpartition(".")[0]
+    return f":{lines[dotted]}" if dotted else ""
+
+
+def _in_group(group: str) -> str:
+    return f" in {group}" if group else ""
+
+
+def _without_union_tags(path: list[str]) -> str:
+    """pydantic names the chosen kind inside the path (model.transformer.heads); people do not."""
+    return ".".join(part for number, part in enumerate(path) if not (number == 1 and part in _kinds(path[0])))
+
+
+def _members(annotation: Any) -> Iterable[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _members(inner)
+
+
+def _kinds(field: str) -> set[str]:
+    if field not in Recipe.model_fields:
+        return set()
+    kinds: set[str] = set()
+    for member in _members(Recipe.model_fields[field].annotation):
+        if "kind" in member.model_fields:
+            kinds |= set(get_args(member.model_fields["kind"].annotation))
+    return kinds
+
+
+def _keys_of(path: list[str]) -> list[str]:
+    """The keys that are known at a place in the recipe."""
+    models: list[type[BaseModel]] = [Recipe]
+    for part in path:
+        fields = [model.model_fields[part].annotation for model in models if part in model.model_fields]
+        if fields:
+            models = [member for annotation in fields for member in _members(annotation)]
+        else:  # the tag of a union narrows it
+            models = [
+                m for m in models if "kind" in m.model_fields and part in get_args(m.model_fields["kind"].annotation)
+            ]
+    return [key for model in models for key in model.model_fields]

@@ -1,0 +1,58 @@
+"""Settings of training and of decoding."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from saccade.config.base import Count, Float, Positive, Settings, Share
+
+Rate = Annotated[Float, Field(gt=0)]
+
+
+class OptimizerSettings(Settings):
+    """Adam, with or without decoupled weight decay (Kingma and Ba 2015; Loshchilov and Hutter 2019)."""
+
+    kind: Literal["adam", "adamw"] = "adamw"
+    rate: Rate = 1e-3  # the highest learning rate; the schedule says when
+    beta1: Share = 0.9
+    beta2: Share = 0.98
+    epsilon: Rate = 1e-9
+    weight_decay: Annotated[Float, Field(ge=0)] = 0.01  # on matrices only; adamw
+
+
+class ScheduleSettings(Settings):
+    """The share of the rate at each step: up in a line over `warmup` steps, then as `kind` says."""
+
+    kind: Literal["constant", "inverse_sqrt", "cosine"] = "inverse_sqrt"
+    warmup: Count = 200
+    floor: Share = 0.0  # share of the rate that cosine ends with
+
+
+class TrainSettings(Settings):
+    """How a model is trained, whatever it is."""
+
+    seed: int = 1
+    steps: Positive = 1000  # optimizer updates
+    batch_tokens: Positive = 2048  # of the longer side, padding included, in one batch
+    accumulate: Positive = 1  # batches per update
+    smoothing: Share = 0.0  # label smoothing
+    clip: Annotated[Float, Field(gt=0)] | None = 1.0  # largest gradient norm
+    optimizer: OptimizerSettings = OptimizerSettings()
+    schedule: ScheduleSettings = ScheduleSettings()
+    log_every: Positive = 50
+    evaluate_every: Positive = 250
+    save_every: Positive = 250
+    keep: Positive = 2  # checkpoints, beside the best
+    patience: Positive | None = None  # stop after so many evaluations without a better score
+    threads: Positive | None = None  # None: as torch finds them
+
+
+class DecodeSettings(Settings):
+    """How an answer is searched."""
+
+    beam: Positive = 1
+    length_penalty: Annotated[Float, Field(ge=0)] = 1.0  # exponent of Wu et al. (2016); 0 compares plain sums
+    limit_factor: Annotated[Float, Field(gt=0)] = 2.0  # answers end after factor x source length + extra
+    limit_extra: Count = 10

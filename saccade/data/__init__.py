@@ -1,0 +1,1 @@
+"""Files and generators -> examples -> batches of indices; no models here."""

@@ -1,0 +1,108 @@
+"""Trainings as a person sees them: a live line in a terminal, plain lines elsewhere, and the demonstration."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+from saccade import api
+from saccade.maps.render import save_maps, to_text
+from saccade.train.signals import watch_for_stop
+from saccade.train.trainer import Evaluated, Event, Stopped
+from saccade.train.trainer import Progress as Advance
+
+DEMO = {
+    "reverse-rnn": "recurrent, one vector between encoder and decoder",
+    "reverse-attention": "recurrent, looks back at each step (Bahdanau)",
+    "reverse": "Transformer",
+}
+DEMO_INPUT = "s a c c a d e"
+
+
+def follow(training: api.Training, console: Console) -> int:
+    """Show a training until it ends; returns the exit code: 0, or the signal's that stopped it."""
+    run, trainer = training.run.path, training.trainer
+    kinds = f"{training.recipe.task.kind} with {training.recipe.model.kind}"
+    console.print(f"{kinds}, {training.parameters:,} parameters, into {run}", markup=False, soft_wrap=True)
+    if trainer.step:
+        console.print(f"going on after step {trainer.step}", markup=False)
+    with watch_for_stop() as stop, _lines(console, trainer.step, training.recipe.train.steps) as tell:
+        for event in training.events(stop):
+            tell(event)
+            if isinstance(event, Stopped):
+                last = event
+    if last.reason == "signal":
+        advice = f"go on with: saccade train --resume {run}"
+        console.print(f"stopped after step {last.step}, saved; {advice}", markup=False, soft_wrap=True)
+        return stop.exit_code
+    best = "" if last.best_score is None else f"; best {last.best_score:.4f} at step {last.best_step}"
+    console.print(f"done after step {last.step}{best}; weights in {run}/final", markup=False, soft_wrap=True)
+    return 0
+
+
+def demo(directory: Path | None, console: Console) -> None:
+    """Train the three models of the course on reverse, and show accuracy and attention of each."""
+    directory = directory or next(path for number in count(1) if not (path := Path("runs") / f"demo-{number}").exists())
+    table = Table("model", "parameters", "right from first to last", "seconds", box=None, pad_edge=False)
+    pictures = []
+    for recipe, description in DEMO.items():
+        console.rule(f"{recipe}: {description}", align="left", style="dim")
+        begun = time.monotonic()
+        training = api.begin(recipe, out=directory / recipe)
+        follow(training, console)
+        seconds = time.monotonic() - begun
+        model = api.load(directory / recipe)
+        answer = model.predict([DEMO_INPUT])[0].text
+        console.print(f"{DEMO_INPUT}  ->  {answer}", markup=False)
+        if maps := model.look(DEMO_INPUT):
+            console.print(to_text(maps[0], width=console.width), markup=False, soft_wrap=True)
+            save_maps(maps, directory / f"{recipe}.png")
+            pictures.append(directory / f"{recipe}.png")
+        else:
+            console.print("nothing to look at: all it knows of the source is one vector", markup=False)
+        table.add_row(description, f"{training.parameters:,}", f"{model.score().values['exact']:.1%}", f"{seconds:.0f}")
+    console.rule(style="dim")
+    console.print(table)
+    console.print("attention maps: " + ", ".join(map(str, pictures)), markup=False, soft_wrap=True)
+
+
+@contextmanager
+def _lines(console: Console, step: int, steps: int) -> Iterator[Callable[[Event], None]]:
+    if not console.is_terminal:
+        yield lambda event: _plain(console, event)
+        return
+    columns = (MofNCompleteColumn(), BarColumn(16), TextColumn("{task.fields[text]}"))
+    with Progress(*columns, console=console, transient=True) as progress:
+        bar = progress.add_task("", total=steps, completed=step, text="")
+
+        def tell(event: Event) -> None:
+            if isinstance(event, Advance):
+                progress.update(bar, completed=event.step, text=_advance(event))
+            elif isinstance(event, Evaluated):
+                progress.console.print(_evaluated(event), markup=False)
+
+        yield tell
+
+
+def _plain(console: Console, event: Event) -> None:
+    if isinstance(event, Advance):
+        console.print(f"step {event.step}/{event.steps}  {_advance(event)}", markup=False, soft_wrap=True)
+    elif isinstance(event, Evaluated):
+        console.print(_evaluated(event), markup=False, soft_wrap=True)
+
+
+def _advance(event: Advance) -> str:
+    left = time.strftime("%H:%M:%S" if event.seconds_left >= 3600 else "%M:%S", time.gmtime(event.seconds_left))
+    return f"loss {event.means['loss']:.4f}  {event.tokens_per_second:,.0f} tok/s  rate {event.rate:.1e}  left {left}"
+
+
+def _evaluated(event: Evaluated) -> str:
+    values = "  ".join(f"{name} {value:.4f}" for name, value in event.scores.values.items())
+    return f"step {event.step}  validation: {values}{'  (best so far)' if event.best else ''}"

@@ -1,0 +1,70 @@
+"""Put a tap on every attention of a model, from outside, for as long as one looks.
+
+With no tap the fused kernel runs; under `record` the same weights are computed in the open. Nothing of the model
+changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from saccade.nn.attention import Attention
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The weights of one attention: (B, H, T, S)."""
+
+    name: str
+    weights: Tensor
+    causal: bool
+
+
+@dataclass
+class Recording:
+    """What all attentions of a model did, in the order of the model. An attention that is asked step by step (a
+    recurrent decoder's) gives one map with all its steps as rows."""
+
+    model: nn.Module
+    calls: dict[str, list[Tensor]] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[Seen]:
+        for name, attention in attentions(self.model):
+            if name in self.calls:
+                yield Seen(name, torch.cat(self.calls[name], dim=2), attention.causal)
+
+    def __getitem__(self, name: str) -> Tensor:
+        for seen in self:
+            if seen.name == name:
+                return seen.weights
+        raise KeyError(f"no attention called {name!r} was asked; there are {', '.join(self.calls) or 'none'}")
+
+    def __len__(self) -> int:
+        return len(self.calls)
+
+
+def attentions(model: nn.Module) -> list[tuple[str, Attention]]:
+    """Every attention of a model, by name."""
+    return [(name, module) for name, module in model.named_modules() if isinstance(module, Attention)]
+
+
+@contextmanager
+def record(model: nn.Module) -> Iterator[Recording]:
+    """`with record(model) as recording: model(...)`; afterwards the taps are off, even after an error."""
+    recording = Recording(model)
+    for name, attention in attentions(model):
+
+        def tap(weights: Tensor, name: str = name) -> None:
+            recording.calls.setdefault(name, []).append(weights.detach())
+
+        attention.tap = tap
+    try:
+        yield recording
+    finally:
+        for _, attention in attentions(model):
+            attention.tap = None

@@ -1,0 +1,158 @@
+"""The four shapes of a model: encoder-decoder, decoder only, encoder only, two encoders; and the memory between
+them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from saccade.nn.cache import Past
+from saccade.nn.layers import Output, xavier
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What an encoder hands on: a vector per position, which of them are real, and a summary of the whole if it has
+    one."""
+
+    states: Tensor  # (B, S, D)
+    mask: Tensor | None = None  # (B, S), True = real
+    summary: Tensor | None = None  # (B, layers, D)
+
+    @staticmethod
+    def nothing(rows: int, like: Tensor) -> Memory:
+        """The memory of a decoder that stands alone."""
+        return Memory(like.new_zeros(rows, 0, 0))
+
+    @property
+    def rows(self) -> int:
+        return self.states.shape[0]
+
+
+pytree.register_dataclass(Memory)
+
+
+class Encoder(Protocol):
+    """X -> Memory."""
+
+    def __call__(self, source: Any, mask: Tensor | None = None) -> Memory: ...
+
+
+class Decoder(Protocol):
+    """Tokens, with a memory behind them -> states. Law: `step` fed piece by piece equals the call on the whole."""
+
+    def __call__(self, tokens: Tensor, memory: Memory) -> Tensor: ...  # (B, T) -> (B, T, D)
+
+    def begin(self, memory: Memory, limit: int) -> Past: ...
+
+    def step(self, tokens: Tensor, past: Past) -> tuple[Tensor, Past]: ...  # (R, t) -> (R, t, D)
+
+
+class EncoderDecoder(nn.Module):
+    """p(y | x) = prod_t p(y_t | y_<t, memory of x): translation, captioning, transcription."""
+
+    def __init__(self, encoder: Encoder, decoder: Decoder, output: Output):
+        super().__init__()
+        self.encoder, self.decoder, self.output = encoder, decoder, output
+
+    def encode(self, source: Tensor, mask: Tensor | None = None) -> Memory:
+        return self.encoder(source, mask)
+
+    def forward(self, source: Tensor, mask: Tensor | None, target: Tensor) -> Tensor:
+        """States (B, T, D) that predict what follows each target token; `output` turns them into logits."""
+        return self.decoder(target, self.encode(source, mask))
+
+    def begin(self, memory: Memory, limit: int) -> Past:
+        return self.decoder.begin(memory, limit)
+
+    def step(self, tokens: Tensor, past: Past) -> tuple[Tensor, Past]:
+        """Logits (R, V) after the last of the new tokens (R, t)."""
+        states, past = self.decoder.step(tokens, past)
+        return self.output(states[:, -1]), past
+
+
+class LanguageModel(nn.Module):
+    """p(y) = prod_t p(y_t | y_<t): a decoder that stands alone."""
+
+    def __init__(self, decoder: Decoder, output: Output):
+        super().__init__()
+        self.decoder, self.output = decoder, output
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.decoder(tokens, self._nothing(len(tokens)))
+
+    def begin(self, rows: int, limit: int) -> Past:
+        return self.decoder.begin(self._nothing(rows), limit)
+
+    def step(self, tokens: Tensor, past: Past) -> tuple[Tensor, Past]:
+        """Logits (R, V) after the last of the new tokens (R, t)."""
+        states, past = self.decoder.step(tokens, past)
+        return self.output(states[:, -1]), past
+
+    def _nothing(self, rows: int) -> Memory:
+        return Memory.nothing(rows, self.output.weight)
+
+
+class EncoderOnly(nn.Module):
+    """One answer for each position or, pooled, for the whole: masked language models, classifiers."""
+
+    def __init__(self, encoder: Encoder, head: nn.Module, *, pool: Literal["none", "first", "mean"] = "none"):
+        super().__init__()
+        self.encoder, self.head, self.pool = encoder, head, pool
+
+    def forward(self, source: Tensor, mask: Tensor | None = None) -> Tensor:
+        return self.head(pooled(self.encoder(source, mask), self.pool))
+
+
+class DualEncoder(nn.Module):
+    """Two encoders into one space, compared by the cosine (Radford et al. 2021).
+
+    Initial law: projections Xavier uniform; the learned scale starts at 1 / 0.07.
+    """
+
+    def __init__(self, left: Encoder, right: Encoder, *, widths: tuple[int, int], width: int):
+        super().__init__()
+        self.left, self.right = left, right
+        self.project_left, self.project_right = (
+            nn.Linear(widths[0], width, bias=False),
+            nn.Linear(widths[1], width, bias=False),
+        )
+        self.log_scale = nn.Parameter(torch.empty(()))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        xavier(self.project_left)
+        xavier(self.project_right)
+        nn.init.constant_(self.log_scale, math.log(1 / 0.07))
+
+    def embed_left(self, source: Tensor, mask: Tensor | None = None) -> Tensor:
+        return F.normalize(self.project_left(pooled(self.left(source, mask), "mean")), dim=-1)  # (B, D)
+
+    def embed_right(self, source: Tensor, mask: Tensor | None = None) -> Tensor:
+        return F.normalize(self.project_right(pooled(self.right(source, mask), "mean")), dim=-1)  # (B, D)
+
+    def forward(self, left: Tensor, right: Tensor) -> Tensor:
+        """Similarity of every left embedding with every right one: (B, D), (C, D) -> (B, C)."""
+        return self.log_scale.exp() * left @ right.T
+
+
+def pooled(memory: Memory, how: Literal["none", "first", "mean"]) -> Tensor:
+    """One vector for the whole, from real positions only: (B, S, D) -> (B, D), or all of them for "none"."""
+    if how == "none":
+        return memory.states
+    if how == "first":
+        return memory.states[:, 0]
+    if memory.mask is None:
+        return memory.states.mean(1)
+    return (memory.states * memory.mask[..., None]).sum(1) / memory.mask.sum(1, keepdim=True).clamp(min=1)
+
+
+def parameter_count(model: nn.Module) -> int:
+    """How many numbers a model learns; shared ones count once."""
+    return sum(parameter.numel() for parameter in model.parameters())

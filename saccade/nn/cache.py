@@ -1,0 +1,132 @@
+"""What a layer remembers and what a decoder has behind it, as pytrees that are passed in and handed back.
+
+Nothing here lives on a layer: a model does not remember a conversation. Tensors are batch first and preallocated with a
+capacity in powers of two, so a decoding step meets few different shapes. Letters: B sentences, R rows (hypotheses, W
+per sentence), H heads, S remembered cells, K and E the widths of a head's keys and values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+SMALLEST_CAPACITY = 16
+
+
+@dataclass(frozen=True)
+class KeyValues:
+    """Projected cells that may be looked at.
+
+    `mask` says which cells are real (True = may be seen; None: all of them). `position` is the place of the first
+    asking vector of each row, None for zero: a cache is asked from where it was filled up to, a fresh memory from its
+    beginning.
+    """
+
+    key: Tensor  # (B, H, S, K)
+    value: Tensor  # (B, H, S, E)
+    mask: Tensor | None = None  # (B, S)
+    position: Tensor | None = None  # (B,)
+
+    @staticmethod
+    def empty(rows: int, heads: int, widths: tuple[int, int], like: Tensor, capacity: int) -> KeyValues:
+        """Room for `capacity` cells in each row, none of them filled."""
+        key, value = (like.new_zeros(rows, heads, capacity, width) for width in widths)
+        return KeyValues(key, value)
+
+    def __len__(self) -> int:
+        return self.key.shape[2]
+
+    @property
+    def rows(self) -> int:
+        return self.key.shape[0]
+
+    def since(self, position: Tensor) -> KeyValues:
+        """The same cells, asked by vectors that begin at `position` (R,)."""
+        return replace(self, position=position)
+
+    def append(self, new: KeyValues) -> KeyValues:
+        """Write new cells at each row's position, into the room that is there.
+
+        Cells after the position are never visible to a causal layer, so the write may be in place.
+        """
+        if self.position is None:
+            raise ValueError("a cache must know each row's position before cells are appended; call since(position)")
+        steps = torch.arange(len(new), device=self.position.device)
+        cells = (self.position[:, None] + steps)[:, None, :, None]  # (R, 1, t, 1)
+        self.key.scatter_(2, cells.expand_as(new.key), new.key)
+        self.value.scatter_(2, cells.expand_as(new.value), new.value)
+        return self
+
+    def grown(self, capacity: int) -> KeyValues:
+        """The same cells with room for more."""
+        extra = capacity - len(self)
+        key, value = (torch.nn.functional.pad(tensor, (0, 0, 0, extra)) for tensor in (self.key, self.value))
+        return replace(self, key=key, value=value)
+
+
+@dataclass(frozen=True)
+class Past:
+    """All that a decoder has behind it.
+
+    `state` has one row per hypothesis and follows the survivors of a beam; `memory` has one row per sentence, is
+    shared by the sentence's hypotheses and never copied for them (attention folds the beam into the asking axis
+    instead). A past that was stepped on is spent: its tensors may have been written to.
+    """
+
+    state: Any  # pytree of (R, ...)
+    memory: Any  # pytree of (B, ...)
+    position: Tensor  # (R,)
+    used: int = 0  # upper bound of position, known without looking at the tensor
+
+    def select(self, rows: Tensor) -> Past:
+        """Keep these hypotheses, in this order, with repetitions; nothing is copied when nothing changes."""
+        everyone = torch.arange(len(self.position), device=rows.device)
+        if rows.shape == everyone.shape and torch.equal(rows, everyone):
+            return self
+        state, position = _map_tensors(lambda tensor: tensor.index_select(0, rows), (self.state, self.position))
+        return replace(self, state=state, position=position)
+
+    def keep(self, sentences: Tensor) -> Past:
+        """Drop the memory of every other sentence."""
+        return replace(self, memory=_map_tensors(lambda tensor: tensor.index_select(0, sentences), self.memory))
+
+    def room_for(self, steps: int) -> Past:
+        """The same past with room for so many more cells: capacity doubles when it must."""
+        needed = capacity_for(self.used + steps)
+
+        def grow(leaf: Any) -> Any:
+            return leaf.grown(needed) if isinstance(leaf, KeyValues) and len(leaf) < needed else leaf
+
+        return replace(self, state=pytree.tree_map(grow, self.state, is_leaf=lambda x: isinstance(x, KeyValues)))
+
+    def advanced(self, state: Any, steps: int) -> Past:
+        """The past after so many more positions."""
+        return replace(self, state=state, position=self.position + steps, used=self.used + steps)
+
+
+def capacity_for(cells: int) -> int:
+    """The smallest power of two that holds so many cells."""
+    return max(SMALLEST_CAPACITY, 1 << max(cells - 1, 0).bit_length())
+
+
+def _map_tensors(function: Callable[[Tensor], Tensor], tree: Any) -> Any:
+    return pytree.tree_map_only(Tensor, function, tree)
+
+
+pytree.register_pytree_node(
+    KeyValues,
+    lambda kv: ([kv.key, kv.value, kv.mask, kv.position], None),
+    lambda children, _: KeyValues(*children),
+    serialized_type_name="saccade.KeyValues",
+)
+pytree.register_pytree_node(
+    Past,
+    lambda past: ([past.state, past.memory, past.position], past.used),
+    lambda children, used: Past(*children, used),  # type: ignore[call-arg]
+    serialized_type_name="saccade.Past",
+)

@@ -1,0 +1,85 @@
+"""Losses as sums and counts, never as means: a mean over a batch is wrong once batches are split or joined.
+
+label-smoothed cross-entropy of one row: -(1 - s) log p_target - (s / V) sum_v log p_v          (Szegedy et al. 2016)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from saccade.nn.layers import Output
+
+ROWS_AT_ONCE = 512  # logits of so many rows are held at a time
+
+
+@dataclass(frozen=True)
+class TokenLoss:
+    """Sums over real tokens."""
+
+    smoothed: Tensor  # what is minimised; has a gradient
+    surprise: Tensor  # -log p of the target, without smoothing
+    correct: Tensor  # how often the target was the most probable
+
+
+class _SmoothedCrossEntropy(torch.autograd.Function):
+    """The gradient is taken per chunk in the forward pass, while the chunk's logits exist."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        wanted = ctx.needs_input_grad
+        x_gradient = torch.empty_like(x) if wanted[0] else None
+        weight_gradient = torch.zeros_like(weight) if wanted[1] else None
+        bias_gradient = torch.zeros_like(bias) if bias is not None and wanted[2] else None
+        smoothed, surprise = x.new_zeros(()), x.new_zeros(())
+        correct = torch.zeros((), dtype=torch.long, device=x.device)
+        for start in range(0, len(x), ROWS_AT_ONCE):
+            rows = slice(start, start + ROWS_AT_ONCE)
+            logits = F.linear(x[rows], weight, bias)  # (rows, V)
+            log_p = logits.log_softmax(-1)
+            of_target = log_p.gather(1, target[rows, None])  # (rows, 1)
+            surprise -= of_target.sum()
+            smoothed -= (1 - smoothing) * of_target.sum() + smoothing * log_p.mean(-1).sum()
+            correct += (logits.argmax(-1) == target[rows]).sum()
+            if not any(wanted):
+                continue
+            slope = log_p.exp_().sub_(smoothing / logits.shape[1])  # gradient of the smoothed loss by the logits
+            slope.scatter_add_(1, target[rows, None], slope.new_full((1, 1), smoothing - 1).expand_as(of_target))
+            if x_gradient is not None:
+                x_gradient[rows] = slope @ weight
+            if weight_gradient is not None:
+                weight_gradient.addmm_(slope.T, x[rows])
+            if bias_gradient is not None:
+                bias_gradient += slope.sum(0)
+        ctx.save_for_backward(x_gradient, weight_gradient, bias_gradient)
+        ctx.mark_non_differentiable(surprise, correct)
+        return smoothed, surprise, correct
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        scaled = (None if g is None else g * gradients[0] for g in ctx.saved_tensors)
+        return (*scaled, None, None)
+
+
+def token_loss(states: Tensor, target: Tensor, mask: Tensor, output: Output, *, smoothing: float = 0.0) -> TokenLoss:
+    """Loss of predicting target (B, T) from states (B, T, D) where mask (B, T) is True.
+
+    Padding rows are taken out before the output layer, and logits exist for a few rows at a time only. A batch without
+    one real token has loss zero.
+    """
+    if mask.dtype != torch.bool or mask.shape != target.shape:
+        raise ValueError(
+            f"the mask must be bool of the target's shape {tuple(target.shape)}; got {mask.dtype} {tuple(mask.shape)}"
+        )
+    real, wanted = states[mask], target[mask]  # (N, D), (N,)
+    vocabulary = output.weight.shape[0]
+    if len(wanted) and not 0 <= int(wanted.min()) <= int(wanted.max()) < vocabulary:
+        wrong = wanted[(wanted < 0) | (wanted >= vocabulary)][0]
+        raise ValueError(f"target id {int(wrong)} is outside the vocabulary of {vocabulary} ids")
+    return TokenLoss(*_SmoothedCrossEntropy.apply(real, output.weight, output.bias, wanted, smoothing))

@@ -1,0 +1,111 @@
+"""How well a query fits a key, for every query and every key at once.
+
+A score is called as `score(query, key, place) -> (B, H, T, S)` with query (B, H, T, K) and key (B, H, S, K'). Plain dot
+products say by `scale` that a fused kernel may compute them; every other score is computed in full.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the asking vectors and the remembered cells stand, for scores that depend on it."""
+
+    query_at: Tensor  # (T,) or (B, T)
+    key_at: Tensor  # (S,)
+
+
+class Score(nn.Module):
+    """Interface of all scores; `scale` is the factor of a plain dot product, or None when the score is not one."""
+
+    def scale(self, width: int) -> float | None:  # noqa: ARG002
+        return None
+
+    def forward(self, query: Tensor, key: Tensor, place: Place) -> Tensor:
+        raise NotImplementedError
+
+
+class Dot(Score):
+    """q . k (Luong et al. 2015)."""
+
+    def scale(self, width: int) -> float | None:  # noqa: ARG002
+        return 1.0
+
+    def forward(self, query: Tensor, key: Tensor, place: Place) -> Tensor:  # noqa: ARG002
+        return query @ key.transpose(-1, -2)
+
+
+class ScaledDot(Score):
+    """q . k / sqrt(K): dividing keeps the variance at one whatever the head's width (Vaswani et al. 2017)."""
+
+    def scale(self, width: int) -> float | None:
+        return 1 / math.sqrt(width)
+
+    def forward(self, query: Tensor, key: Tensor, place: Place) -> Tensor:  # noqa: ARG002
+        return (query / math.sqrt(query.shape[-1])) @ key.transpose(-1, -2)
+
+
+class Additive(Score):
+    """v . tanh(q + k), where q and k come projected by W and U of the attention (Bahdanau et al. 2015).
+
+    Initial law: v uniform with variance 1 / K, as a linear map to one number would have.
+    """
+
+    def __init__(self, width: int, *, heads: int = 1):
+        super().__init__()
+        self.vector = nn.Parameter(torch.empty(heads, width))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        bound = math.sqrt(3 / self.vector.shape[1])
+        nn.init.uniform_(self.vector, -bound, bound)
+
+    def forward(self, query: Tensor, key: Tensor, place: Place) -> Tensor:  # noqa: ARG002
+        together = torch.tanh(query[:, :, :, None] + key[:, :, None])  # (B, H, T, S, K)
+        return torch.einsum("bhtsk,hk->bhts", together, self.vector)
+
+
+class Bilinear(Score):
+    """q^T W k, the "general" score of Luong et al. (2015); q and k may differ in width.
+
+    Initial law: Xavier uniform, variance 2 / (K + K').
+    """
+
+    def __init__(self, query_width: int, key_width: int, *, heads: int = 1):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(heads, query_width, key_width))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        bound = math.sqrt(6 / sum(self.weight.shape[1:]))
+        nn.init.uniform_(self.weight, -bound, bound)
+
+    def forward(self, query: Tensor, key: Tensor, place: Place) -> Tensor:  # noqa: ARG002
+        return (query @ self.weight) @ key.transpose(-1, -2)
+
+
+class Gaussian(Score):
+    """-|q - k|^2 / (2 sigma^2): softmax of it is Nadaraya-Watson regression with a Gaussian kernel.
+
+    One sigma per head, learned as its logarithm unless `learned` is false. Initial law: sigma as given.
+    """
+
+    def __init__(self, sigma: float = 1.0, *, heads: int = 1, learned: bool = True):
+        super().__init__()
+        self.initial = sigma
+        self.log_sigma = nn.Parameter(torch.empty(heads), requires_grad=learned)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.constant_(self.log_sigma, math.log(self.initial))
+
+    def forward(self, query: Tensor, key: Tensor, place: Place) -> Tensor:  # noqa: ARG002
+        # |q - k|^2 = |q|^2 - 2 q.k + |k|^2 needs no (B, H, T, S, K) tensor
+        distance = (query**2).sum(-1)[..., None] - 2 * query @ key.transpose(-1, -2) + (key**2).sum(-1)[:, :, None]
+        return -distance * (0.5 * torch.exp(-2 * self.log_sigma))[:, None, None]

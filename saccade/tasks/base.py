@@ -1,0 +1,103 @@
+"""The contract between a task and everything else: data, model, loss, prediction, score.
+
+The trainer, the commands and the maps know a task only through this. A loss is a set of named sums; each is divided
+once, by the count of its own name over the whole update, so accumulation and unequal lengths are exact. Counts belong
+to the batch: they are known before any forward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+
+from saccade.decode import Hypothesis, Method
+from saccade.maps.render import AttentionMap
+
+
+class Batch(Protocol):
+    """Tensors of some examples; what is in it is between a task's collate and its loss."""
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """Which examples these are, for messages."""
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """What each named sum of the loss is divided by."""
+
+
+@dataclass(frozen=True)
+class Term:
+    """One named sum. Weight 0: reported, not learned."""
+
+    sum: Tensor
+    weight: float = 1.0
+
+
+Loss = Mapping[str, Term]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer to an input, and how the search came to it."""
+
+    text: str
+    hypothesis: Hypothesis
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The answers to one input, best first."""
+
+    input: str
+    answers: tuple[Answer, ...]
+
+    @property
+    def text(self) -> str:
+        return self.answers[0].text
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Numbers by name; `main` is the one that decides, higher is better."""
+
+    main: str
+    values: Mapping[str, float]
+    samples: Sequence[tuple[str, str, str]] = field(default=())  # input, answer, reference
+
+    @property
+    def decisive(self) -> float:
+        return self.values[self.main]
+
+
+class Task(Protocol):
+    """Everything that is special about one kind of data and question."""
+
+    def prepare(self, directory: Path) -> None:
+        """Write what the model needs beside its weights (a vocabulary) into a new run."""
+
+    def load(self, directory: Path) -> None:
+        """Read back what `prepare` wrote."""
+
+    def examples(self, split: str) -> Sequence[Any]: ...
+
+    def length(self, example: Any) -> int:
+        """What the example costs in a batch, in tokens."""
+
+    def collate(self, examples: Sequence[Any], numbers: Sequence[int]) -> Batch: ...
+
+    def model(self) -> nn.Module: ...
+
+    def loss(self, model: Any, batch: Any) -> Loss: ...
+
+    def predict(self, model: Any, inputs: Sequence[str], method: Method | None = None) -> list[Prediction]: ...
+
+    def score(self, model: Any) -> Scores:
+        """On the validation part, by real prediction."""
+
+    def look(self, model: Any, text: str, target: str | None = None) -> list[AttentionMap]:
+        """Every attention while the answer to `text` (or the given `target`) is written, the clearest summary first."""

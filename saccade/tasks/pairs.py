@@ -1,0 +1,158 @@
+"""What all tasks from sequence to sequence share: batches of pairs, their loss, answers by search, and maps of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from saccade.config.training import DecodeSettings
+from saccade.data.vocab import END, PAD, START, Vocabulary
+from saccade.decode import Beam, Greedy, Hypothesis, Method, never, search
+from saccade.errors import SaccadeError
+from saccade.maps.record import record
+from saccade.maps.render import AttentionMap, Tokens
+from saccade.models.shapes import EncoderDecoder
+from saccade.nn.losses import token_loss
+from saccade.tasks.base import Answer, Loss, Prediction, Term
+
+Pair = tuple[list[int], list[int]]  # source and target ids, without start and end
+SENTENCES_AT_ONCE = 64
+
+
+@dataclass(frozen=True)
+class PairBatch:
+    """Padded source and target; the target stands between start and end."""
+
+    source: Tensor  # (B, S)
+    source_mask: Tensor  # (B, S)
+    target: Tensor  # (B, T + 1), with start and end
+    target_mask: Tensor  # (B, T): what is to be predicted
+    numbers: tuple[int, ...]
+    counts: dict[str, int]
+
+
+def collate_pairs(pairs: Sequence[Pair], numbers: Sequence[int]) -> PairBatch:
+    """Pad to the longest; an empty source has nothing to be attended and is refused."""
+    for number, (ids, _) in zip(numbers, pairs, strict=True):
+        if not ids:
+            raise SaccadeError(f"example {number} has an empty source: there is nothing to read")
+    source, source_mask = _padded([ids for ids, _ in pairs])
+    target, mask = _padded([[START, *target, END] for _, target in pairs])
+    tokens = int(mask[:, 1:].sum())
+    counts = {"loss": tokens, "surprise": tokens, "accuracy": tokens}
+    return PairBatch(source, source_mask, target, mask[:, 1:], tuple(numbers), counts)
+
+
+def pair_loss(model: EncoderDecoder, batch: PairBatch, *, smoothing: float) -> Loss:
+    """Teacher forcing: every position is given the truth before it and predicts what comes next, all at once."""
+    states = model(batch.source, batch.source_mask, batch.target[:, :-1])
+    loss = token_loss(states, batch.target[:, 1:], batch.target_mask, model.output, smoothing=smoothing)
+    return {
+        "loss": Term(loss.smoothed),
+        "surprise": Term(loss.surprise, weight=0.0),
+        "accuracy": Term(loss.correct, weight=0.0),
+    }
+
+
+def method_of(settings: DecodeSettings) -> Method:
+    """The search that a recipe asks for."""
+    if settings.beam == 1:
+        return Greedy()
+    return Beam(settings.beam, length_penalty=settings.length_penalty)
+
+
+@torch.no_grad()
+def answer_pairs(
+    model: EncoderDecoder, sources: Sequence[list[int]], settings: DecodeSettings, method: Method | None = None
+) -> list[list[Hypothesis]]:
+    """Search an answer for each source; like lengths are searched together, answers come back in the order asked."""
+    order = sorted(range(len(sources)), key=lambda number: -len(sources[number]))
+    answers: list[list[Hypothesis]] = [[] for _ in sources]
+    was_training = model.training
+    model.eval()
+    for first in range(0, len(order), SENTENCES_AT_ONCE):
+        chunk = order[first : first + SENTENCES_AT_ONCE]
+        source, mask = _padded([sources[number] for number in chunk])
+        limits = [int(settings.limit_factor * len(sources[n])) + settings.limit_extra for n in chunk]
+        past = model.begin(model.encode(source, mask), max(limits))
+        found = search(
+            model.step,
+            past,
+            start=START,
+            end=END,
+            limits=limits,
+            method=method or method_of(settings),
+            rules=[never([PAD, START])],
+        )
+        for number, hypotheses in zip(chunk, found, strict=True):
+            answers[number] = hypotheses
+    model.train(was_training)
+    return answers
+
+
+def predict_pairs(
+    model: EncoderDecoder,
+    inputs: Sequence[str],
+    vocabularies: tuple[Vocabulary, Vocabulary],
+    settings: DecodeSettings,
+    method: Method | None = None,
+) -> list[Prediction]:
+    """Answers as text."""
+    source_vocabulary, target_vocabulary = vocabularies
+    sources = [source_vocabulary.encode(text) for text in inputs]
+    for text, source in zip(inputs, sources, strict=True):
+        if not source:
+            raise SaccadeError(f"the input {text!r} is empty: there is nothing to read")
+    found = answer_pairs(model, sources, settings, method)
+    return [
+        Prediction(text, tuple(Answer(target_vocabulary.decode(each.tokens), each) for each in hypotheses))
+        for text, hypotheses in zip(inputs, found, strict=True)
+    ]
+
+
+@torch.no_grad()
+def look_at_pair(
+    model: EncoderDecoder, source: list[int], target: list[int], vocabularies: tuple[Vocabulary, Vocabulary]
+) -> list[AttentionMap]:
+    """Replay the target, teacher-forced, with the taps on: exact for any search, all layers and heads.
+
+    First comes the average of all cross-attentions: the alignment.
+    """
+    batch = collate_pairs([(source, target)], [0])
+    was_training = model.training
+    model.eval()
+    with record(model) as recording:
+        model(batch.source, batch.source_mask, batch.target[:, :-1])
+    model.train(was_training)
+    read = Tokens(tuple(vocabularies[0].pieces(source)))
+    given = Tokens(tuple(vocabularies[1].pieces([START, *target])))
+    written = Tokens(tuple(vocabularies[1].pieces([*target, END])))
+    maps = []
+    for seen in recording:
+        if seen.name.startswith("encoder."):
+            rows, columns = read, read
+        else:
+            rows, columns = written, given if seen.causal else read
+        maps.append(AttentionMap(seen.name, seen.weights[0], rows, columns))
+    across = [each for each in maps if each.rows is written and each.columns is read]
+    if len(across) > 1 or (across and across[0].heads > 1):
+        average = torch.stack([each.weights.mean(0) for each in across]).mean(0)
+        maps.insert(0, AttentionMap("alignment: average of all cross-attentions", average[None], written, read))
+    elif across:
+        maps.remove(across[0])
+        maps.insert(0, across[0])
+    return maps
+
+
+def _padded(sequences: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
+    """(B, longest) ids, and which of them are real."""
+    longest = max(len(sequence) for sequence in sequences)
+    ids = torch.full((len(sequences), longest), PAD)
+    mask = torch.zeros(len(sequences), longest, dtype=torch.bool)
+    for row, sequence in enumerate(sequences):
+        ids[row, : len(sequence)] = torch.tensor(sequence, dtype=torch.long)
+        mask[row, : len(sequence)] = True
+    return ids, mask

@@ -1,0 +1,88 @@
+"""Copy, reverse or sort a sequence of symbols: generated data whose answers are exact."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from saccade.config import Recipe
+from saccade.data.toy import ANSWERS, Split, sequences, symbol_names
+from saccade.data.vocab import SPECIALS, Symbols
+from saccade.decode import Method
+from saccade.maps.render import AttentionMap
+from saccade.models import MODELS
+from saccade.models.shapes import EncoderDecoder
+from saccade.tasks.base import Loss, Prediction, Scores
+from saccade.tasks.pairs import (
+    Pair,
+    PairBatch,
+    answer_pairs,
+    collate_pairs,
+    look_at_pair,
+    pair_loss,
+    predict_pairs,
+)
+
+
+class Rearrange:
+    """See saccade.tasks.base.Task for what each method is for."""
+
+    def __init__(self, recipe: Recipe):
+        self.recipe = recipe
+        self.vocabulary = Symbols(symbol_names(recipe.task.symbols))
+
+    def prepare(self, directory: Path) -> None:
+        self.vocabulary.save(directory)
+
+    def load(self, directory: Path) -> None:
+        self.vocabulary = Symbols.load(directory)
+
+    def examples(self, split: str) -> Sequence[Pair]:
+        settings = self.recipe.task
+        part: Split = "train" if split == "train" else "valid"
+        numbers = sequences(
+            settings.train_examples if part == "train" else settings.valid_examples,
+            symbols=settings.symbols,
+            shortest=settings.shortest,
+            longest=settings.longest,
+            seed=settings.seed,
+            split=part,
+        )
+        sources = [[number + len(SPECIALS) for number in sequence] for sequence in numbers]
+        return [(source, ANSWERS[settings.kind](source)) for source in sources]
+
+    def length(self, example: Pair) -> int:
+        return max(len(example[0]), len(example[1]) + 1)
+
+    def collate(self, examples: Sequence[Pair], numbers: Sequence[int]) -> PairBatch:
+        return collate_pairs(examples, numbers)
+
+    def model(self) -> EncoderDecoder:
+        size = len(self.vocabulary)
+        return MODELS[self.recipe.model.kind](self.recipe.model, size, size)
+
+    def loss(self, model: EncoderDecoder, batch: PairBatch) -> Loss:
+        return pair_loss(model, batch, smoothing=self.recipe.train.smoothing)
+
+    def predict(self, model: EncoderDecoder, inputs: Sequence[str], method: Method | None = None) -> list[Prediction]:
+        return predict_pairs(model, inputs, (self.vocabulary, self.vocabulary), self.recipe.decode, method)
+
+    def score(self, model: EncoderDecoder) -> Scores:
+        """The share of sequences that are right from first to last symbol, and the share of right symbols."""
+        pairs = self.examples("valid")
+        answers = [
+            found[0].tokens for found in answer_pairs(model, [source for source, _ in pairs], self.recipe.decode)
+        ]
+        exact = right = total = 0
+        for (_, target), answer in zip(pairs, answers, strict=True):
+            exact += list(answer) == target
+            right += sum(a == b for a, b in zip(answer, target, strict=False))
+            total += max(len(target), len(answer))
+        decode = self.vocabulary.decode
+        samples = [(decode(s), decode(a), decode(t)) for (s, t), a in zip(pairs[:5], answers[:5], strict=True)]
+        return Scores("exact", {"exact": exact / len(pairs), "symbols": right / total}, samples)
+
+    def look(self, model: EncoderDecoder, text: str, target: str | None = None) -> list[AttentionMap]:
+        source = self.vocabulary.encode(text)
+        wanted = self.predict(model, [text])[0].text if target is None else target
+        return look_at_pair(model, source, self.vocabulary.encode(wanted), (self.vocabulary, self.vocabulary))

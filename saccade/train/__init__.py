@@ -1,0 +1,1 @@
+"""Training: the trainer, its optimizers, and the directory in which a run lives."""

@@ -1,0 +1,70 @@
+"""Optimizer, learning-rate schedule and clipping, with a state that is saved by parameter name.
+
+warm-up:       rate x step / warmup
+inverse_sqrt:  rate x sqrt(warmup / step)        (Vaswani et al. 2017)
+cosine:        rate x (floor + (1 - floor) (1 + cos(pi progress)) / 2)        (Loshchilov and Hutter 2017)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from saccade.config.training import OptimizerSettings, ScheduleSettings
+from saccade.train.tensors import require_match
+
+
+def make_optimizer(model: nn.Module, settings: OptimizerSettings) -> torch.optim.Optimizer:
+    """Adam over all parameters; weight decay on matrices only: scales and biases are not made smaller."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    decay = settings.weight_decay if settings.kind == "adamw" else 0.0
+    groups = [
+        {"params": [parameter for parameter in trained if parameter.dim() >= 2], "weight_decay": decay},
+        {"params": [parameter for parameter in trained if parameter.dim() < 2], "weight_decay": 0.0},
+    ]
+    betas = (settings.beta1, settings.beta2)
+    fused = all(parameter.is_floating_point() for parameter in trained)
+    return torch.optim.AdamW(groups, lr=settings.rate, betas=betas, eps=settings.epsilon, fused=fused)
+
+
+def rate_at(step: int, steps: int, settings: ScheduleSettings) -> float:
+    """The share of the highest rate that the update number `step` (from 1) is made with, of `steps` in all."""
+    if step <= settings.warmup:
+        return step / settings.warmup
+    if settings.kind == "constant":
+        return 1.0
+    if settings.kind == "inverse_sqrt":
+        return math.sqrt(max(settings.warmup, 1) / step)
+    progress = min(1.0, (step - settings.warmup) / max(steps - settings.warmup, 1))
+    return settings.floor + (1 - settings.floor) * (1 + math.cos(math.pi * progress)) / 2
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
+    """The optimizer's state under the names of the parameters it belongs to."""
+    tensors = {}
+    for name, parameter in model.named_parameters():
+        for key, value in optimizer.state.get(parameter, {}).items():
+            tensors[f"{name}/{key}"] = torch.as_tensor(value)
+    return tensors
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Take over a saved state; one that belongs to another model is refused whole."""
+    expected: dict[str, torch.Size] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            shapes = {"step": (), "exp_avg": parameter.shape, "exp_avg_sq": parameter.shape}
+            expected |= {f"{name}/{key}": torch.Size(shape) for key, shape in shapes.items()}
+    require_match(tensors, expected, "optimizer state")
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            keys = ("step", "exp_avg", "exp_avg_sq")
+            optimizer.state[parameter] = {key: tensors[f"{name}/{key}"].clone() for key in keys}

@@ -1,0 +1,327 @@
+"""The training loop: `steps()` makes optimizer updates and nothing else; `fit()` logs, evaluates, saves and stops.
+
+Both are generators, so that whoever calls them keeps the loop. The loss of an update is, for each named term,
+
+    weight x (sum over all batches of the update) / (count over all batches of the update)
+
+so that accumulating over k batches equals one batch k times as large.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from saccade.config.training import TrainSettings
+from saccade.data.batching import Batches, Cursor
+from saccade.errors import RunWarning, SaccadeError
+from saccade.tasks.base import Batch, Loss, Scores, Task
+from saccade.train.checkpoint import Checkpoint
+from saccade.train.distributed import World
+from saccade.train.optim import load_optimizer, make_optimizer, optimizer_tensors, rate_at, set_rate
+from saccade.train.randomness import random_state, restore_random, seed_everything
+from saccade.train.run import Run
+from saccade.train.signals import StopRequest
+from saccade.train.tensors import require_match
+
+
+@dataclass(frozen=True)
+class Update:
+    """One optimizer update: the mean of each named term, and how it was made."""
+
+    step: int
+    means: dict[str, float]
+    rate: float
+    gradient_norm: float
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What happened since the last line of the log."""
+
+    step: int
+    steps: int
+    means: dict[str, float]
+    rate: float
+    gradient_norm: float
+    tokens_per_second: float
+    seconds_left: float
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    step: int
+    scores: Scores
+    best: bool
+
+
+@dataclass(frozen=True)
+class Saved:
+    step: int
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """The last event: why it ended ("steps", "patience", "signal"), and the best there was."""
+
+    step: int
+    reason: str
+    best_step: int | None
+    best_score: float | None
+
+
+Event = Progress | Evaluated | Saved | Stopped
+
+
+class Objective(nn.Module):
+    """Model and loss as one module: the one thing that data parallelism or a compiler would wrap."""
+
+    def __init__(self, model: nn.Module, task: Task):
+        super().__init__()
+        self.model = model
+        self._task = task
+
+    def forward(self, batch: Batch) -> Loss:
+        return self._task.loss(self.model, batch)
+
+
+class Trainer:
+    """Model, optimizer and place in the data; everything that a checkpoint holds."""
+
+    def __init__(self, task: Task, settings: TrainSettings, *, world: World | None = None):
+        self.task, self.settings, self.world = task, settings, world or World()
+        if settings.threads is not None:
+            torch.set_num_threads(settings.threads)
+        seed_everything(settings.seed)
+        self.model = task.model()
+        self.objective = Objective(self.model, task)
+        self.optimizer = make_optimizer(self.model, settings.optimizer)
+        self.examples = task.examples("train")
+        lengths = [task.length(example) for example in self.examples]
+        self.batches = Batches(lengths, batch_tokens=settings.batch_tokens, seed=settings.seed)
+        self.step = 0
+        self.cursor = Cursor()
+        self.best_step: int | None = None
+        self.best_score: float | None = None
+        self.evaluations_since_best = 0
+
+    def steps(self) -> Iterator[Update]:
+        """Optimizer updates until `settings.steps`; no printing, no saving."""
+        stream = self.batches.stream(self.cursor)
+        self.model.train()
+        while self.step < self.settings.steps:
+            drawn = [next(stream) for _ in range(self.settings.accumulate * self.world.size)]
+            mine = [self._collate(numbers) for numbers, _ in self.world.share(drawn)]
+            rate = self.settings.optimizer.rate * rate_at(self.step + 1, self.settings.steps, self.settings.schedule)
+            update = self._update(mine, rate)
+            self.step, self.cursor = self.step + 1, drawn[-1][1]
+            yield update
+
+    def fit(self, run: Run, stop: StopRequest | None = None) -> Iterator[Event]:
+        """Train into a run directory, from wherever this trainer stands, and end with the best weights in final/."""
+        settings, stop = self.settings, stop or StopRequest()
+        pace = _Pace(self.step, settings.steps)
+        reason = "steps"
+        for update in self.steps():
+            pace.add(update)
+            last = self.step == settings.steps
+            if self.step % settings.log_every == 0 or last:
+                progress = pace.report(update)
+                run.log({"step": self.step, **progress.means, "rate": update.rate, "norm": update.gradient_norm})
+                yield progress
+            evaluated = None
+            if self.step % settings.evaluate_every == 0 or last:
+                evaluated = self._evaluate()
+                run.log({"step": self.step, **{f"valid_{k}": v for k, v in evaluated.scores.values.items()}})
+                yield evaluated
+            patience_out = settings.patience is not None and self.evaluations_since_best >= settings.patience
+            better = evaluated is not None and evaluated.best
+            if self.step % settings.save_every == 0 or last or better or stop or patience_out:
+                self.save(run)
+                yield Saved(self.step)
+            if stop or (evaluated is not None and patience_out):
+                reason = "signal" if stop else "patience"
+                break
+            if evaluated is not None:
+                self.model.train()
+            pace.resume()
+        if reason != "signal":
+            self._finish(run)
+        yield Stopped(self.step, reason, self.best_step, self.best_score)
+
+    def save(self, run: Run) -> None:
+        """Everything that the next step depends on, committed at once."""
+        state = {
+            "cursor": asdict(self.cursor),
+            "best_step": self.best_step,
+            "best_score": self.best_score,
+            "evaluations_since_best": self.evaluations_since_best,
+            "threads": torch.get_num_threads(),
+            "vocabulary": run.vocab_hash(),
+        }
+        tensors = {name: value.detach() for name, value in named_tensors(self.model).items()}
+        checkpoint = Checkpoint(
+            self.step, tensors, optimizer_tensors(self.optimizer, self.model), random_state(), state
+        )
+        protect = () if self.best_step is None else (self.best_step,)
+        run.save(checkpoint, keep=self.settings.keep, protect=protect)
+
+    def restore(self, run: Run) -> bool:
+        """Go on from the newest sound checkpoint; False when there is none yet."""
+        checkpoint = run.latest()
+        if checkpoint is None:
+            run.cut_metrics(0)
+            return False
+        state = checkpoint.state
+        if state["vocabulary"] != run.vocab_hash():
+            raise SaccadeError(f"{run.vocab} is not the vocabulary that step {checkpoint.step} was trained with")
+        if state["threads"] != torch.get_num_threads():
+            warnings.warn(
+                f"step {checkpoint.step} was trained with {state['threads']} threads, now there are "
+                f"{torch.get_num_threads()}: sums are rounded differently, so the run goes on, but not bit for bit",
+                RunWarning,
+                stacklevel=2,
+            )
+        load_tensors(self.model, checkpoint.model, f"step {checkpoint.step} of {run.path}")
+        load_optimizer(self.optimizer, self.model, checkpoint.optimizer)
+        restore_random(checkpoint.random)
+        self.step, self.cursor = checkpoint.step, Cursor(**state["cursor"])
+        self.best_step, self.best_score = state["best_step"], state["best_score"]
+        self.evaluations_since_best = state["evaluations_since_best"]
+        run.cut_metrics(self.step)
+        return True
+
+    def _collate(self, numbers: Sequence[int]) -> Batch:
+        return self.task.collate([self.examples[number] for number in numbers], numbers)
+
+    def _update(self, batches: Sequence[Batch], rate: float) -> Update:
+        counts: dict[str, float] = {}
+        for batch in batches:
+            for name, count in batch.counts.items():
+                counts[name] = counts.get(name, 0) + count
+        counts = self.world.sum(counts)
+        means = dict.fromkeys(counts, 0.0)
+        for batch in batches:
+            total = torch.zeros(())
+            for name, term in self.objective(batch).items():
+                mean = term.sum / max(counts[name], 1)
+                means[name] += float(mean.detach())
+                total = total + term.weight * mean if term.weight else total
+            if not torch.isfinite(total):
+                self._refuse(batch, "loss")
+            if total.requires_grad:
+                total.backward()
+        norm = torch.nn.utils.get_total_norm(p.grad for p in self.model.parameters() if p.grad is not None)
+        if not torch.isfinite(norm):
+            self._refuse(batches[-1], "gradient")
+        if self.settings.clip is not None:
+            torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), self.settings.clip, norm)
+        set_rate(self.optimizer, rate)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return Update(self.step + 1, means, rate, float(norm), int(max(counts.values(), default=0)))
+
+    def _refuse(self, batch: Batch, what: str) -> None:
+        """Stop before the update, so that the weights and the last checkpoint stay good."""
+        self.optimizer.zero_grad(set_to_none=True)
+        place = first_nonfinite(self.objective, batch)
+        numbers = ", ".join(map(str, list(batch.numbers)[:8])) + (", ..." if len(batch.numbers) > 8 else "")
+        raise SaccadeError(
+            f"the {what} is not finite at step {self.step + 1}; first seen in {place}, with examples {numbers}. "
+            "No update was made. Try a lower train.optimizer.rate, a longer warm-up or a smaller train.clip"
+        )
+
+    def _evaluate(self) -> Evaluated:
+        # scoring draws no random numbers from training's stream, whatever a task does
+        state = random_state()
+        scores = self.task.score(self.model)
+        restore_random(state)
+        best = self.best_score is None or scores.decisive > self.best_score
+        if best:
+            self.best_step, self.best_score, self.evaluations_since_best = self.step, scores.decisive, 0
+        else:
+            self.evaluations_since_best += 1
+        return Evaluated(self.step, scores, best)
+
+    def _finish(self, run: Run) -> None:
+        tensors = named_tensors(self.model)
+        if self.best_step is not None and self.best_step != self.step:
+            tensors = run.load(self.best_step).model
+        state = {"step": self.best_step or self.step, "score": self.best_score, "vocabulary": run.vocab_hash()}
+        run.save_final(tensors, state)
+
+
+class _Pace:
+    """Means over the updates since the last report, and the time they took; evaluation and saving do not count."""
+
+    def __init__(self, step: int, steps: int):
+        self.steps, self.done = steps, step
+        self.seconds = 0.0
+        self.updates_timed = 0
+        self._since = time.monotonic()
+        self._clear()
+
+    def add(self, update: Update) -> None:
+        elapsed = time.monotonic() - self._since
+        self.seconds, self.updates_timed = self.seconds + elapsed, self.updates_timed + 1
+        self._window_seconds += elapsed
+        self._tokens += update.tokens
+        self._updates += 1
+        for name, mean in update.means.items():
+            self._sums[name] = self._sums.get(name, 0.0) + mean
+
+    def report(self, update: Update) -> Progress:
+        means = {name: value / self._updates for name, value in self._sums.items()}
+        speed = self._tokens / max(self._window_seconds, 1e-9)
+        left = (self.steps - update.step) * self.seconds / self.updates_timed
+        self._clear()
+        return Progress(update.step, self.steps, means, update.rate, update.gradient_norm, speed, left)
+
+    def resume(self) -> None:
+        self._since = time.monotonic()
+
+    def _clear(self) -> None:
+        self._window_seconds, self._tokens, self._updates = 0.0, 0, 0
+        self._sums: dict[str, float] = {}
+
+
+def named_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers under their first name: what is tied is saved once."""
+    return {name: tensor.detach() for name, tensor in (*model.named_parameters(), *model.named_buffers())}
+
+
+def load_tensors(model: nn.Module, tensors: dict[str, Tensor], what: str) -> None:
+    """Copy saved tensors into a model; anything missing, left over or of another shape is refused whole."""
+    own = named_tensors(model)
+    require_match(tensors, {name: tensor.shape for name, tensor in own.items()}, what)
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(tensors[name])
+
+
+def first_nonfinite(objective: nn.Module, batch: Batch) -> str:
+    """The first module, in the order of computation, whose output is not finite."""
+    found: list[str] = []
+
+    def finite(value: Any) -> bool:
+        leaves = torch.utils._pytree.tree_leaves(value)
+        return all(torch.isfinite(leaf).all() for leaf in leaves if isinstance(leaf, Tensor))
+
+    def hook(name: str) -> Any:
+        return lambda _module, _inputs, output: None if found or finite(output) else found.append(name)
+
+    handles = [module.register_forward_hook(hook(name)) for name, module in objective.named_modules() if name]
+    try:
+        with torch.no_grad():
+            objective(batch)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found[0].removeprefix("model.") if found else "the loss itself"
