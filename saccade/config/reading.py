@@ -59,7 +59,8 @@ def parse_recipe(text: str, source: str, settings: Sequence[str] = ()) -> Recipe
     lines = _line_numbers(text)
     if not isinstance(data, dict):
         raise ConfigError(f"{source}: a recipe is a mapping with task and model, not {type(data).__name__}")
-    for setting in settings:
+    # kinds first, whatever the order they were given in: a new kind begins from its own defaults
+    for setting in sorted(settings, key=lambda setting: not setting.partition("=")[0].strip().endswith("kind")):
         _apply_setting(data, setting)
     given = {setting.partition("=")[0].strip() for setting in settings}
     try:
@@ -120,8 +121,12 @@ def _apply_setting(data: dict[str, Any], setting: str) -> None:
         if not isinstance(place, dict):
             raise ConfigError(f"--set {setting}: {parent!r} is a value, not a group of settings")
     parsed = _read_yaml(value, f"--set {setting}")
-    if last == "kind" and parents and place.get("kind") != parsed:
-        place.clear()  # another kind has other keys: begin from its defaults
+    if (
+        last == "kind"
+        and len(parents) == 1
+        and _class_of(parents[0], place.get("kind")) != _class_of(parents[0], parsed)
+    ):
+        place.clear()  # what was said of another kind does not hold for this one
     place[last] = parsed
 
 
@@ -179,14 +184,16 @@ def _members(annotation: Any) -> Iterable[type[BaseModel]]:
         yield from _members(inner)
 
 
-def _kinds(field: str) -> set[str]:
-    if field not in Recipe.model_fields:
-        return set()
-    kinds: set[str] = set()
-    for member in _members(Recipe.model_fields[field].annotation):
-        if "kind" in member.model_fields:
-            kinds |= set(get_args(member.model_fields["kind"].annotation))
-    return kinds
+def _kinds(group: str) -> dict[str, type[BaseModel]]:
+    """Every kind that a group of the recipe may have, with the class of its settings."""
+    if group not in Recipe.model_fields:
+        return {}
+    members = [m for m in _members(Recipe.model_fields[group].annotation) if "kind" in m.model_fields]
+    return {kind: member for member in members for kind in get_args(member.model_fields["kind"].annotation)}
+
+
+def _class_of(group: str, kind: Any) -> type[BaseModel] | None:
+    return _kinds(group).get(kind) if isinstance(kind, str) else None
 
 
 def _keys_of(path: list[str]) -> list[str]:

@@ -6,6 +6,7 @@ changes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +24,15 @@ class Seen:
     name: str
     weights: Tensor
     causal: bool
+
+    @property
+    def title(self) -> str:
+        """The name for people: decoder.stack.blocks.0.cross is "decoder block 1, cross-attention"."""
+        block = re.fullmatch(r"(\w+)\.stack\.blocks\.(\d+)\.(attention|cross)", self.name)
+        if block is None:
+            return self.name
+        sort = {"attention": "self-attention", "cross": "cross-attention"}[block[3]]
+        return f"{block[1]} block {int(block[2]) + 1}, {sort}"
 
 
 @dataclass

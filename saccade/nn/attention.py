@@ -60,8 +60,8 @@ class Attention(nn.Module):
     ):
         super().__init__()
         project = project or Projections()
-        memory_width = memory_width or width
-        kv_heads = kv_heads or heads
+        memory_width = width if memory_width is None else memory_width
+        kv_heads = heads if kv_heads is None else kv_heads
         if heads < 1 or width % heads:
             raise ValueError(
                 f"{heads} heads do not divide the width {width}; try {_nearest_divisor(width, heads)} heads"
@@ -75,6 +75,10 @@ class Attention(nn.Module):
         key_width = (project.key_width or width // heads) if project.key else memory_width // kv_heads
         value_width = (project.value_width or width // heads) if project.value else memory_width // kv_heads
         query_width = key_width if project.query else width // heads
+        if positions is not None:
+            positions.require(heads, key_width)
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout must be at least 0 and below 1; got {dropout}")
 
         self.width, self.memory_width = width, memory_width
         self.heads, self.kv_heads = heads, kv_heads
@@ -117,7 +121,7 @@ class Attention(nn.Module):
         if self.positions is not None:
             bias = self.positions.bias(place.query_at, place.key_at)
             scores = scores if bias is None else scores + bias
-        seen = visible(kv, query.shape[2], causal=self.causal, allowed=allowed).mask_of(
+        seen = visible(kv, query.shape[2], heads=self.heads, causal=self.causal, allowed=allowed).mask_of(
             query.shape[2], len(kv), x.device
         )
         if seen is None:
@@ -143,7 +147,7 @@ class Attention(nn.Module):
         if self.tap is not None or scale is None:
             return self.read(self.weigh(x, kv, allowed), kv)
         query, place, fold = self._ask(x, kv)
-        seen = visible(kv, query.shape[2], causal=self.causal, allowed=allowed)
+        seen = visible(kv, query.shape[2], heads=self.heads, causal=self.causal, allowed=allowed)
         bias = None if self.positions is None else self.positions.bias(place.query_at, place.key_at)
         mask, causal = seen.mask, seen.causal
         if bias is not None:
@@ -203,7 +207,9 @@ class Visible:
         return self.mask
 
 
-def visible(kv: KeyValues, asking: int, *, causal: bool = False, allowed: Tensor | None = None) -> Visible:
+def visible(
+    kv: KeyValues, asking: int, *, heads: int = 1, causal: bool = False, allowed: Tensor | None = None
+) -> Visible:
     """Combine real cells, causality and `allowed`; the only place that does."""
     mask = None if kv.mask is None else kv.mask[:, None, None, :]  # (B, 1, 1, S)
     if causal:
@@ -218,11 +224,11 @@ def visible(kv: KeyValues, asking: int, *, causal: bool = False, allowed: Tensor
         if allowed.dtype != torch.bool:
             raise ValueError(f"allowed must be bool, True = may be seen; got {allowed.dtype}")
         try:
-            torch.broadcast_shapes(allowed.shape, (kv.rows, 1, asking, len(kv)))
+            allowed.expand(kv.rows, heads, asking, len(kv))
         except RuntimeError as error:
             raise ValueError(
                 f"allowed has shape {tuple(allowed.shape)}, which does not broadcast to (B, H, T, S) with "
-                f"B={kv.rows}, T={asking}, S={len(kv)}"
+                f"B={kv.rows}, H={heads}, T={asking}, S={len(kv)}"
             ) from error
         mask = allowed if mask is None else mask & allowed
     return Visible(mask)

@@ -56,6 +56,8 @@ class KeyValues:
         """
         if self.position is None:
             raise ValueError("a cache must know each row's position before cells are appended; call since(position)")
+        if int(self.position.max()) + len(new) > len(self):
+            raise ValueError(f"no room for {len(new)} more cells after {int(self.position.max())} of {len(self)}")
         steps = torch.arange(len(new), device=self.position.device)
         cells = (self.position[:, None] + steps)[:, None, :, None]  # (R, 1, t, 1)
         self.key.scatter_(2, cells.expand_as(new.key), new.key)

@@ -72,7 +72,7 @@ class Dropout(nn.Module):
             return F.dropout(x, self.share)
         draws = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(1 << 63), None)
         bits = draws.view(torch.int16)[: x.numel()].view(x.shape)
-        dropped = round(self.share * self.LEVELS)
+        dropped = min(round(self.share * self.LEVELS), self.LEVELS - 1)
         return _Drop.apply(x, bits >= dropped - self.LEVELS // 2, self.LEVELS / (self.LEVELS - dropped))
 
     def extra_repr(self) -> str:

@@ -78,8 +78,12 @@ def token_loss(states: Tensor, target: Tensor, mask: Tensor, output: Output, *, 
             f"the mask must be bool of the target's shape {tuple(target.shape)}; got {mask.dtype} {tuple(mask.shape)}"
         )
     real, wanted = states[mask], target[mask]  # (N, D), (N,)
-    vocabulary = output.weight.shape[0]
+    weight: Tensor = output.weight
+    bias: Tensor | None = output.bias
+    if not torch.is_grad_enabled():  # the chunks cannot see that nobody will ask for their gradient
+        real, weight, bias = real.detach(), weight.detach(), None if bias is None else bias.detach()
+    vocabulary = weight.shape[0]
     if len(wanted) and not 0 <= int(wanted.min()) <= int(wanted.max()) < vocabulary:
         wrong = wanted[(wanted < 0) | (wanted >= vocabulary)][0]
         raise ValueError(f"target id {int(wrong)} is outside the vocabulary of {vocabulary} ids")
-    return TokenLoss(*_SmoothedCrossEntropy.apply(real, output.weight, output.bias, wanted, smoothing))
+    return TokenLoss(*_SmoothedCrossEntropy.apply(real, weight, bias, wanted, smoothing))

@@ -37,6 +37,7 @@ class Sinusoidal(Positions):
         super().__init__()
         if width % 2:
             raise ValueError(f"sinusoidal positions need an even width; got {width}, try {width + 1}")
+        _check_layout(layout)
         self.width, self.layout = width, layout
 
     def forward(self, at: Tensor, length: int) -> Tensor:  # noqa: ARG002
@@ -62,8 +63,9 @@ class Learned(Positions):
         try:
             return nn.functional.embedding(at, self.table)
         except IndexError as error:
+            wrong = int(at[(at < 0) | (at >= self.longest)][0])
             raise ValueError(
-                f"position {int(at.max())} is beyond the table of {self.longest} learned positions; shorten the input "
+                f"position {wrong} is beyond the table of {self.longest} learned positions; shorten the input "
                 "or use sinusoidal, rotary or relative positions, which have no end"
             ) from error
 
@@ -93,6 +95,10 @@ class Index(Positions):
 class AttentionPositions(nn.Module):
     """Interface of schemes inside the attention: `turn` queries and keys, `bias` their scores; by default neither."""
 
+    def require(self, heads: int, width: int) -> None:
+        """Refuse heads that this scheme was not made for."""
+        raise NotImplementedError
+
     def turn(self, x: Tensor, at: Tensor) -> Tensor:  # noqa: ARG002
         return x  # (B, H, T, K)
 
@@ -110,7 +116,12 @@ class Rotary(AttentionPositions):
         super().__init__()
         if width % 2:
             raise ValueError(f"rotary positions need an even head width; got {width}")
+        _check_layout(layout)
         self.width, self.layout = width, layout
+
+    def require(self, heads: int, width: int) -> None:  # noqa: ARG002
+        if width != self.width:
+            raise ValueError(f"rotary positions of width {self.width} do not fit heads of width {width}")
 
     def turn(self, x: Tensor, at: Tensor) -> Tensor:
         angle = _angles(at, self.width)  # (T, K / 2) or (B, T, K / 2)
@@ -138,6 +149,10 @@ class RelativeBias(AttentionPositions):
 
     def reset_parameters(self) -> None:
         nn.init.zeros_(self.table)
+
+    def require(self, heads: int, width: int) -> None:  # noqa: ARG002
+        if heads != len(self.table):
+            raise ValueError(f"relative positions for {len(self.table)} heads do not fit {heads} heads")
 
     def bias(self, query_at: Tensor, key_at: Tensor) -> Tensor | None:
         distance = (key_at - query_at[..., None]).clamp(-self.reach, self.reach) + self.reach  # (T, S) or (B, T, S)
@@ -189,6 +204,11 @@ def measure(
         largest, reaches = known, False
     repeats = all(torch.equal(each, table(len(each))) for each in tables)
     return Criteria(float(pairs.min() / pairs.mean()), max(spreads), largest, largest / known, reaches, repeats)
+
+
+def _check_layout(layout: str) -> None:
+    if layout not in ("halves", "interleaved"):
+        raise ValueError(f"columns are laid out in 'halves' or 'interleaved'; got {layout!r}")
 
 
 def _angles(at: Tensor, width: int) -> Tensor:

@@ -83,6 +83,8 @@ class RecurrentEncoder(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
         length = x.shape[1]
+        if mask is not None and (mask[:, 1:] & ~mask[:, :-1]).any():
+            raise ValueError("the mask must have all real cells of a row first: a recurrent layer reads without gaps")
         # a row with no real cell is read as one cell, then masked: it gives zeros like everywhere else
         lengths = None if mask is None else mask.sum(1).clamp(min=1).cpu()
         summaries = []
@@ -95,9 +97,8 @@ class RecurrentEncoder(nn.Module):
                 x, _ = pad_packed_sequence(packed, batch_first=True, total_length=length)
             last = last[0] if isinstance(last, tuple) else last  # (directions, B, hidden)
             summaries.append(last.transpose(0, 1).flatten(1))
-        if mask is not None:
-            x = x * mask[..., None]
-        return x, torch.stack(summaries, dim=1)
+        summary = torch.stack(summaries, dim=1)
+        return (x, summary) if mask is None else (x * mask[..., None], summary * mask.any(1)[:, None, None])
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,7 @@ def look_at_pair(
             rows, columns = read, read
         else:
             rows, columns = written, given if seen.causal else read
-        maps.append(AttentionMap(seen.name, seen.weights[0], rows, columns))
+        maps.append(AttentionMap(seen.title, seen.weights[0], rows, columns))
     across = [each for each in maps if each.rows is written and each.columns is read]
     if len(across) > 1 or (across and across[0].heads > 1):
         average = torch.stack([each.weights.mean(0) for each in across]).mean(0)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -111,6 +111,7 @@ class Trainer:
         self.best_step: int | None = None
         self.best_score: float | None = None
         self.evaluations_since_best = 0
+        self.window = Window()
 
     def steps(self) -> Iterator[Update]:
         """Optimizer updates until `settings.steps`; no printing, no saving."""
@@ -126,16 +127,21 @@ class Trainer:
 
     def fit(self, run: Run, stop: StopRequest | None = None) -> Iterator[Event]:
         """Train into a run directory, from wherever this trainer stands, and end with the best weights in final/."""
-        settings, stop = self.settings, stop or StopRequest()
-        pace = _Pace(self.step, settings.steps)
+        settings, stop = self.settings, StopRequest() if stop is None else stop
+        pace = _Pace()
         reason = "steps"
         for update in self.steps():
             pace.add(update)
+            self.window.add(update)
             last = self.step == settings.steps
             if self.step % settings.log_every == 0 or last:
-                progress = pace.report(update)
-                run.log({"step": self.step, **progress.means, "rate": update.rate, "norm": update.gradient_norm})
-                yield progress
+                means = self.window.means()
+                self.window = Window()
+                run.log({"step": self.step, **means, "rate": update.rate, "norm": update.gradient_norm})
+                left = pace.seconds_for(settings.steps - self.step)
+                yield Progress(
+                    self.step, settings.steps, means, update.rate, update.gradient_norm, pace.tokens_per_second(), left
+                )
             evaluated = None
             if self.step % settings.evaluate_every == 0 or last:
                 evaluated = self._evaluate()
@@ -163,6 +169,7 @@ class Trainer:
             "best_step": self.best_step,
             "best_score": self.best_score,
             "evaluations_since_best": self.evaluations_since_best,
+            "window": asdict(self.window),
             "threads": torch.get_num_threads(),
             "vocabulary": run.vocab_hash(),
         }
@@ -195,6 +202,7 @@ class Trainer:
         self.step, self.cursor = checkpoint.step, Cursor(**state["cursor"])
         self.best_step, self.best_score = state["best_step"], state["best_score"]
         self.evaluations_since_best = state["evaluations_since_best"]
+        self.window = Window(**state["window"])
         run.cut_metrics(self.step)
         return True
 
@@ -258,38 +266,46 @@ class Trainer:
         run.save_final(tensors, state)
 
 
-class _Pace:
-    """Means over the updates since the last report, and the time they took; evaluation and saving do not count."""
+@dataclass
+class Window:
+    """The updates since the last line of the log; part of a checkpoint, so that a resumed log has the same lines."""
 
-    def __init__(self, step: int, steps: int):
-        self.steps, self.done = steps, step
-        self.seconds = 0.0
-        self.updates_timed = 0
+    updates: int = 0
+    sums: dict[str, float] = field(default_factory=dict)
+
+    def add(self, update: Update) -> None:
+        self.updates += 1
+        for name, mean in update.means.items():
+            self.sums[name] = self.sums.get(name, 0.0) + mean
+
+    def means(self) -> dict[str, float]:
+        return {name: total / self.updates for name, total in self.sums.items()}
+
+
+class _Pace:
+    """How fast updates are made; evaluating and saving do not count."""
+
+    def __init__(self) -> None:
+        self._seconds = self._window_seconds = 0.0
+        self._updates = self._window_tokens = 0
         self._since = time.monotonic()
-        self._clear()
 
     def add(self, update: Update) -> None:
         elapsed = time.monotonic() - self._since
-        self.seconds, self.updates_timed = self.seconds + elapsed, self.updates_timed + 1
-        self._window_seconds += elapsed
-        self._tokens += update.tokens
-        self._updates += 1
-        for name, mean in update.means.items():
-            self._sums[name] = self._sums.get(name, 0.0) + mean
+        self._seconds, self._window_seconds = self._seconds + elapsed, self._window_seconds + elapsed
+        self._updates, self._window_tokens = self._updates + 1, self._window_tokens + update.tokens
 
-    def report(self, update: Update) -> Progress:
-        means = {name: value / self._updates for name, value in self._sums.items()}
-        speed = self._tokens / max(self._window_seconds, 1e-9)
-        left = (self.steps - update.step) * self.seconds / self.updates_timed
-        self._clear()
-        return Progress(update.step, self.steps, means, update.rate, update.gradient_norm, speed, left)
+    def tokens_per_second(self) -> float:
+        """Since it was last asked for."""
+        speed = self._window_tokens / max(self._window_seconds, 1e-9)
+        self._window_seconds, self._window_tokens = 0.0, 0
+        return speed
+
+    def seconds_for(self, updates: int) -> float:
+        return updates * self._seconds / max(self._updates, 1)
 
     def resume(self) -> None:
         self._since = time.monotonic()
-
-    def _clear(self) -> None:
-        self._window_seconds, self._tokens, self._updates = 0.0, 0, 0
-        self._sums: dict[str, float] = {}
 
 
 def named_tensors(model: nn.Module) -> dict[str, Tensor]:

@@ -1,7 +1,5 @@
 """Scores against their formulas, whether a fused kernel may compute them, and how they begin."""
 
-import math
-
 import pytest
 import torch
 
@@ -67,14 +65,13 @@ def test_a_score_without_a_formula_is_not_a_score():
 
 @both_ways
 def test_the_additive_vector_starts_with_variance_one_over_its_width(build):
-    assert_law(build(lambda: Additive(64, heads=1000)).vector, 1 / 64)
+    assert_law(build(lambda: Additive(64, heads=1000)).vector, 1 / 64, uniform=True)
 
 
 @both_ways
 def test_the_bilinear_weight_starts_xavier_uniform(build):
     weight = build(lambda: Bilinear(100, 300)).weight
-    assert_law(weight, 2 / 400)
-    assert float(weight.abs().max()) <= math.sqrt(6 / 400)
+    assert_law(weight, 2 / 400, uniform=True)
 
 
 @both_ways

@@ -36,12 +36,14 @@ def assert_agree(ours: Tensor, theirs: Tensor, *inputs: Tensor) -> None:
         assert_close(our, their)
 
 
-def assert_law(drawn: Tensor, variance: float, mean: float = 0.0) -> None:
-    """Mean within five standard errors, variance within four percent; drawn large enough to tell."""
+def assert_law(drawn: Tensor, variance: float, *, uniform: bool = False) -> None:
+    """Mean zero within five standard errors, variance within four percent; drawn large enough to tell."""
     drawn = drawn.detach()
     assert drawn.numel() >= 20_000
-    assert abs(float(drawn.mean()) - mean) < 5 * (variance / drawn.numel()) ** 0.5
+    assert abs(float(drawn.mean())) < 5 * (variance / drawn.numel()) ** 0.5
     assert float(drawn.var()) == pytest.approx(variance, rel=0.04)
+    largest, bound = float(drawn.abs().max()), (3 * variance) ** 0.5  # a uniform law stops there, a normal one does not
+    assert 0.99 * bound < largest <= bound if uniform else largest > bound
 
 
 def here(make: Callable[[], Part]) -> Part:

@@ -1,0 +1,143 @@
+"""How things are measured: alone on a quiet machine, contestants in turn, the best of several, with what they ran on."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from saccade import __version__
+from saccade.errors import SaccadeError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FORMATS = (".png", ".svg", ".pdf")
+BUSY = 0.25  # load per processor, above which figures are doubtful
+SHORTEST = 0.02  # seconds that one timing lasts at least, so that the clock and its call do not count
+
+
+class BusyWarning(UserWarning):
+    """Something else runs on this machine: figures taken now are void."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of one call: the best and the median of several rounds."""
+
+    best: float
+    median: float
+    rounds: int
+
+
+def interleaved(contestants: Mapping[str, Callable[[], object]], *, rounds: int) -> dict[str, Timing]:
+    """Time each contestant once per round, so that whatever slows the machine meanwhile slows them all.
+
+    The first call of each is not counted; of fast ones, each round takes the mean of as many calls as fill 20 ms.
+    """
+    calls: dict[str, int] = {}
+    for name, work in contestants.items():
+        work()
+        calls[name] = max(1, round(SHORTEST / max(_seconds(work, 1), 1e-6)))
+    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    for _ in range(rounds):
+        for name, work in contestants.items():
+            seconds[name].append(_seconds(work, calls[name]))
+    return {name: Timing(min(each), statistics.median(each), rounds) for name, each in seconds.items()}
+
+
+def peak_bytes(work: Callable[[], object]) -> int:
+    """The most memory that is held at once of what `work` allocates; what existed before does not count.
+
+    Counted, not sampled: every allocation and release of torch's allocator, those inside the kernels included, adds up
+    to a balance whose highest point this is. Workspace that a mathematics library takes on its own is not seen.
+    """
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler would write its own start and stop to the terminal
+    work()  # once before: what is allocated only the first time is not the work's
+    with torch.autograd.profiler.profile(profile_memory=True) as profile:
+        work()
+    assert profile.kineto_results is not None
+    events = [event for event in profile.kineto_results.events() if event.name() == "[memory]"]
+    balance = highest = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        balance += event.nbytes()
+        highest = max(highest, balance)
+    return highest
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Warn where the machine is busy, and refuse to measure beside another measurement."""
+    import fcntl
+
+    load, processors = os.getloadavg()[0], os.cpu_count() or 1
+    if load > BUSY * processors:
+        warnings.warn(
+            f"the load is {load:.1f} on {processors} processors before anything is measured: "
+            "these figures are void, take them again when the machine is quiet",
+            BusyWarning,
+            stacklevel=3,
+        )
+    path = Path(tempfile.gettempdir()) / f"saccade-bench-{os.getuid()}.lock"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process, however that ends
+        except BlockingIOError as error:
+            raise SaccadeError("another `saccade bench` is running: measured together, both would be wrong") from error
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def circumstances() -> dict[str, Any]:
+    """What figures depend on beside the code: to be taken before the measurement, which is a load itself."""
+    return {
+        "saccade": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "processors": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "load_before": round(os.getloadavg()[0], 2),
+        "date": time.strftime("%Y-%m-%d"),
+    }
+
+
+def require_writable(picture: Path | None, figures: Path | None) -> None:
+    """Refuse a place where results cannot go, before minutes are spent on them."""
+    if picture is not None and picture.suffix not in FORMATS:
+        raise SaccadeError(f"{picture}: cannot draw {picture.suffix or 'that'}; there are {', '.join(FORMATS)}")
+    for path in filter(None, (picture, figures)):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SaccadeError(f"{path}: {error.strerror}") from error
+        if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise SaccadeError(f"{path}: cannot be written")
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    figure.savefig(path, dpi=120)
+
+
+def save_json(content: Mapping[str, Any], path: Path) -> None:
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def _seconds(work: Callable[[], object], calls: int) -> float:
+    begun = time.perf_counter()
+    for _ in range(calls):
+        work()
+    return (time.perf_counter() - begun) / calls

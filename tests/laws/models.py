@@ -1,0 +1,127 @@
+"""Every attention and every model that the laws are checked on, small, in float64 and in eval mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from saccade.config.models import (
+    BahdanauSettings,
+    ConvolutionalSettings,
+    LuongSettings,
+    SutskeverSettings,
+    TransformerSettings,
+)
+from saccade.models import MODELS
+from saccade.models.shapes import DualEncoder, EncoderDecoder, EncoderOnly, LanguageModel
+from saccade.models.transformer import TransformerEncoder, causal_transformer, make_embedding, make_stack
+from saccade.nn.attention import Attention, Projections
+from saccade.nn.layers import Output
+from saccade.nn.positions import RelativeBias, Rotary
+from saccade.nn.scores import Additive, Bilinear, Dot, Gaussian
+
+VOCABULARY = 11
+WIDTH = 8
+
+ATTENTIONS: dict[str, Callable[..., Attention]] = {
+    "scaled dot": lambda **more: Attention(WIDTH, heads=2, **more),
+    "one head": lambda **more: Attention(WIDTH, **more),
+    "grouped": lambda **more: Attention(WIDTH, heads=4, kv_heads=2, **more),
+    "one key-value head": lambda **more: Attention(WIDTH, heads=4, kv_heads=1, **more),
+    "narrow values": lambda **more: Attention(WIDTH, heads=2, project=Projections(value_width=3), **more),
+    "no projections": lambda **more: Attention(
+        WIDTH, heads=2, project=Projections(query=False, key=False, value=False, output=False), **more
+    ),
+    "dot": lambda **more: Attention(WIDTH, heads=2, score=Dot(), **more),
+    "additive": lambda **more: Attention(WIDTH, heads=2, score=Additive(4, heads=2), **more),
+    "bilinear": lambda **more: Attention(WIDTH, heads=2, score=Bilinear(4, 4, heads=2), **more),
+    "gaussian": lambda **more: Attention(WIDTH, heads=2, score=Gaussian(0.7, heads=2), **more),
+    "rotary": lambda **more: Attention(WIDTH, heads=2, positions=Rotary(4), **more),
+    "relative": lambda **more: Attention(WIDTH, heads=2, positions=RelativeBias(2, reach=3), **more),
+}
+
+_SMALL = {"width": WIDTH, "hidden": 6}
+_TRANSFORMER = {"width": WIDTH, "heads": 2, "hidden": 12, "encoder_layers": 2, "decoder_layers": 2}
+
+SEQUENCE_MODELS: dict[str, Any] = {
+    "sutskever once": SutskeverSettings(**_SMALL),
+    "sutskever each": SutskeverSettings(**_SMALL, cell="lstm", layers=2, context="each"),
+    "sutskever plain": SutskeverSettings(**_SMALL, cell="rnn", bidirectional=False),
+    "bahdanau": BahdanauSettings(**_SMALL),
+    "bahdanau deep": BahdanauSettings(**_SMALL, cell="lstm", layers=2),
+    "luong": LuongSettings(**_SMALL),
+    "luong dot": LuongSettings(**_SMALL, score="dot", feed=False, layers=2),
+    "luong additive": LuongSettings(**_SMALL, score="additive", cell="gru"),
+    "convolutional": ConvolutionalSettings(width=WIDTH, layers=2, kernel=3, heads=2, longest=40),
+    "transformer": TransformerSettings(**_TRANSFORMER),
+    "transformer post": TransformerSettings(**_TRANSFORMER, order="post", tie="all", layout="interleaved"),
+    "transformer learned": TransformerSettings(**_TRANSFORMER, positions="learned", longest=40, activation="gelu"),
+    "transformer modern": TransformerSettings(
+        **_TRANSFORMER, positions="rotary", norm="rms", activation="swiglu", kv_heads=1
+    ),
+    "transformer relative": TransformerSettings(**_TRANSFORMER, positions="relative", tie="none"),
+    "transformer beside": TransformerSettings(**_TRANSFORMER, combine="concatenate", tie="none"),
+}
+
+LANGUAGE_MODELS: dict[str, TransformerSettings] = {
+    "language model": TransformerSettings(**_TRANSFORMER, positions="learned", longest=40),
+    "language model rotary": TransformerSettings(**_TRANSFORMER, positions="rotary"),
+}
+
+
+def ready(module: nn.Module) -> Any:
+    """float64, eval mode, every parameter drawn anew: zeros as initial values would hide mistakes."""
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            drawn = torch.randn(parameter.shape, generator=generator) * 0.4
+            parameter.copy_(parameter + drawn if parameter.dim() < 2 else drawn)  # scales of norms stay near one
+    return module.double().eval()
+
+
+def sequence_model(name: str) -> EncoderDecoder:
+    settings = SEQUENCE_MODELS[name]
+    return ready(MODELS[settings.kind](settings, VOCABULARY, VOCABULARY))
+
+
+def language_model(name: str) -> LanguageModel:
+    return ready(causal_transformer(LANGUAGE_MODELS[name], VOCABULARY))
+
+
+def encoder_only() -> EncoderOnly:
+    settings = SEQUENCE_MODELS["transformer"]
+    encoder = TransformerEncoder(make_embedding(settings, VOCABULARY), make_stack(settings, 2))
+    return ready(EncoderOnly(encoder, Output(WIDTH, 5), pool="mean"))
+
+
+def dual_encoder() -> DualEncoder:
+    def encoder() -> TransformerEncoder:
+        settings = SEQUENCE_MODELS["transformer"]
+        return TransformerEncoder(make_embedding(settings, VOCABULARY), make_stack(settings, 1))
+
+    return ready(DualEncoder(encoder(), encoder(), widths=(WIDTH, WIDTH), width=6))
+
+
+def all_models() -> dict[str, Callable[[], nn.Module]]:
+    """Every model, by name, as a function that makes it."""
+    makers: dict[str, Callable[[], nn.Module]] = {}
+    for name in SEQUENCE_MODELS:
+        makers[name] = lambda name=name: sequence_model(name)
+    for name in LANGUAGE_MODELS:
+        makers[name] = lambda name=name: language_model(name)
+    return makers | {"encoder only": encoder_only, "dual encoder": dual_encoder}
+
+
+def vectors(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def tokens(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randint(3, VOCABULARY, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def lengths_mask(lengths: list[int], longest: int) -> Tensor:
+    return torch.arange(longest) < torch.tensor(lengths)[:, None]

@@ -1,0 +1,110 @@
+"""Updates, accumulation, non-finite numbers, early stopping."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from saccade import api
+from saccade.config import load_recipe
+from saccade.config.training import ScheduleSettings
+from saccade.errors import RunError, SaccadeError
+from saccade.train.optim import load_optimizer, make_optimizer, optimizer_tensors, rate_at
+from saccade.train.run import Run
+from saccade.train.trainer import Evaluated, Stopped, Trainer, named_tensors
+
+TINY = (
+    "model.width=16",
+    "model.hidden=32",
+    "model.encoder_layers=1",
+    "task.symbols=6",
+    "task.train_examples=64",
+    "task.valid_examples=8",
+    "train.steps=8",
+)
+
+
+def trainer(*settings: str) -> Trainer:
+    recipe = load_recipe("reverse", [*TINY, *settings])
+    return Trainer(api.make_task(recipe), recipe.train)
+
+
+def test_accumulating_batches_equals_one_large_batch() -> None:
+    """All 64 examples in one batch, or in several: the same update, up to rounding."""
+    adam = ("train.optimizer.weight_decay=0.0", "train.clip=null", "train.optimizer.epsilon=1e-3")
+    whole = trainer("train.batch_tokens=100000", *adam)
+    parts = trainer("train.batch_tokens=208", *adam)
+    batches = parts.batches.plan(0)
+    assert len(batches) >= 4
+    parts = trainer("train.batch_tokens=208", f"train.accumulate={len(batches)}", *adam)
+    one, other = next(whole.steps()), next(parts.steps())
+    assert one.means == pytest.approx(other.means, rel=1e-5)
+    for name, tensor in named_tensors(whole.model).items():
+        torch.testing.assert_close(tensor, named_tensors(parts.model)[name], rtol=0, atol=2e-5)
+
+
+def test_steps_does_nothing_but_update() -> None:
+    run = trainer()
+    updates = list(run.steps())
+    assert [update.step for update in updates] == list(range(1, 9))
+    assert all(update.tokens > 0 and update.gradient_norm > 0 for update in updates)
+
+
+def test_a_loss_that_is_not_finite_stops_before_the_update_and_names_the_batch() -> None:
+    run = trainer()
+    with torch.no_grad():
+        run.model.decoder.stack.blocks[0].feed_forward.expand.weight[0, 0] = float("nan")
+    before = {name: tensor.clone() for name, tensor in named_tensors(run.model).items()}
+    with pytest.raises(SaccadeError, match=r"at step 1; first seen in decoder\.stack\.blocks\.0.*with examples \d+"):
+        next(run.steps())
+    for name, tensor in named_tensors(run.model).items():
+        torch.testing.assert_close(tensor, before[name], rtol=0, atol=0, equal_nan=True)
+    assert all(parameter.grad is None for parameter in run.model.parameters())
+
+
+def test_training_stops_when_patience_is_out_and_keeps_the_best(tmp_path: Path) -> None:
+    settings = [*TINY, "train.steps=400", "train.evaluate_every=5", "train.patience=2", "train.optimizer.rate=1e-9"]
+    events = list(api.begin("reverse", out=tmp_path / "run", settings=settings).events())
+    last = events[-1]
+    assert isinstance(last, Stopped)
+    assert last.reason == "patience"
+    scores = [event.scores.decisive for event in events if isinstance(event, Evaluated)]
+    assert last.step == 5 * len(scores) < 400
+    assert last.best_score == max(scores)
+    assert Run.open(tmp_path / "run").weights()[1]["step"] == last.best_step
+
+
+def test_the_state_of_another_models_optimizer_is_refused_whole() -> None:
+    small, large = trainer(), trainer("model.width=32")
+    list(small.steps())
+    tensors = optimizer_tensors(small.optimizer, small.model)
+    with pytest.raises(RunError, match="does not fit"):
+        load_optimizer(large.optimizer, large.model, tensors)
+    assert not large.optimizer.state
+
+
+def test_weight_decay_touches_matrices_only() -> None:
+    run = trainer("train.optimizer.weight_decay=0.5")
+    matrices, vectors = make_optimizer(run.model, run.settings.optimizer).param_groups
+    assert all(parameter.dim() >= 2 for parameter in matrices["params"]) and matrices["weight_decay"] == 0.5
+    assert all(parameter.dim() < 2 for parameter in vectors["params"]) and vectors["weight_decay"] == 0.0
+
+
+def test_schedules_rise_in_a_line_and_fall_as_they_say() -> None:
+    inverse = ScheduleSettings(kind="inverse_sqrt", warmup=100)
+    assert [rate_at(step, 1000, inverse) for step in (1, 50, 100, 400)] == pytest.approx([0.01, 0.5, 1.0, 0.5])
+    cosine = ScheduleSettings(kind="cosine", warmup=100, floor=0.1)
+    assert [rate_at(step, 1100, cosine) for step in (100, 600, 1100)] == pytest.approx([1.0, 0.55, 0.1])
+    constant = ScheduleSettings(kind="constant", warmup=0)
+    assert rate_at(1, 10, constant) == rate_at(10, 10, constant) == 1.0
+
+
+def test_the_same_seed_gives_the_same_model_and_another_seed_another() -> None:
+    one, again, other = trainer(), trainer(), trainer("train.seed=2")
+    for run in (one, again, other):
+        list(run.steps())
+    tensors = [named_tensors(run.model) for run in (one, again, other)]
+    assert all(torch.equal(tensors[0][name], tensors[1][name]) for name in tensors[0])
+    assert not all(torch.equal(tensors[0][name], tensors[2][name]) for name in tensors[0])
