@@ -35,6 +35,8 @@ Settings = Annotated[
 ]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, as `saccade train` made it.")]
 Step = Annotated[int | None, typer.Option(help="Use this step's weights instead of the final ones.")]
+Plot = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Draw the result as .png, .svg or .pdf.")]
+Figures = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write every figure as JSON.")]
 
 
 def main() -> None:
@@ -113,7 +115,7 @@ def predict(
     for prediction in predictor.predict(lines, method):
         for answer in prediction.answers:
             note = f"{answer.hypothesis.score:.4f}\t{answer.hypothesis.stopped}\t" if scores else ""
-            out.print(note + answer.text, markup=False, soft_wrap=True)
+            out.file.write(f"{note}{answer.text}\n")  # as it is: rich would replace tabs
 
 
 @app.command()
@@ -174,6 +176,41 @@ def demo(
     from saccade import display
 
     display.demo(out_, out)
+
+
+@bench.command("layers")
+def bench_layers(
+    out_: Plot = None,
+    json_: Figures = None,
+    lengths: Annotated[str | None, typer.Option(help="Of the sequences. [default: 64,128,256,...,4096]")] = None,
+) -> None:
+    """Recurrent, convolution and self-attention layers: time, memory, steps and path over sequence length."""
+    from saccade.bench import layers, measure
+
+    measure.require_writable(out_, json_)
+    result = layers.compare(layers.LENGTHS if lengths is None else layers.read_lengths(lengths), tell=_say)
+    out.print(layers.to_table(result))
+    measure.save(result.content(), json_, layers.to_figure(result) if out_ else None, out_)
+
+
+@bench.command("bottleneck")
+def bench_bottleneck(
+    out_: Plot = None,
+    json_: Figures = None,
+    minutes: Annotated[float, typer.Option(min=0.01, help="Training of both models, about, on two cores.")] = 4.0,
+    keep: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the two runs here.")] = None,
+) -> None:
+    """Recurrent models without and with attention: exact answers over sequence length."""
+    from saccade.bench import bottleneck, measure
+
+    measure.require_writable(out_, json_)
+    result = bottleneck.measure(minutes, keep=keep, tell=_say)
+    out.print(bottleneck.to_table(result))
+    measure.save(result.content(), json_, bottleneck.to_figure(result) if out_ else None, out_)
+
+
+def _say(text: str) -> None:
+    out.print(text, markup=False, soft_wrap=True)
 
 
 def _show_warning(message: Warning | str, *_: object) -> None:

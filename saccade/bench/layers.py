@@ -8,7 +8,7 @@ layer of width D over T positions
     convolution       k T D^2       1                   T / k, in layers stacked until the ends of the sequence meet
     self-attention    T^2 D         1                   1
 
-and self-attention twice: by the fused kernel, whose memory grows with T, and in the open, where the T x T weights can
+and self-attention twice: by the fused kernel, whose memory grows with T, and explicitly, where the T x T weights can
 be looked at and have to be held.
 """
 
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 WIDTH, HEADS, KERNEL = 128, 4, 3
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
 ROUNDS = 7
-MOST_BYTES = 2 * 2**30  # of attention in the open; longer sequences are left out
-OPEN_COPIES = 3  # of the T x T weights that are held at once in the open: scores, weights and the gradient of either
+MOST_BYTES = 2 * 2**30  # of explicit attention; longer sequences are left out
+EXPLICIT_COPIES = 3  # of T x T numbers that it holds at once: weights, their gradient and that of the scores
 
 
 class Recurrent(nn.Module):
@@ -53,12 +53,12 @@ class Recurrent(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Every position looks at every other; in the open where the weights are to be seen."""
+    """Every position looks at every other; explicit: by weights that could be looked at, not by the fused kernel."""
 
-    def __init__(self, width: int, *, heads: int, in_the_open: bool):
+    def __init__(self, width: int, *, heads: int, explicit: bool):
         super().__init__()
         self.attention = Attention(width, heads=heads)
-        self.attention.tap = (lambda _weights: None) if in_the_open else None
+        self.attention.tap = (lambda _weights: None) if explicit else None
 
     def forward(self, x: Tensor) -> Tensor:
         return self.attention(x, self.attention.remember(x))
@@ -78,6 +78,13 @@ def one(_length: int) -> int:
     return 1
 
 
+# the colours of Okabe and Ito (2008), which every eye tells apart
+STYLES: dict[str, dict[str, Any]] = {
+    "recurrent": {"color": "#D55E00", "marker": "o", "linestyle": "-"},
+    "convolution": {"color": "#009E73", "marker": "s", "linestyle": "-"},
+    "fused": {"color": "#0072B2", "marker": "^", "linestyle": "-"},
+    "explicit": {"color": "#CC79A7", "marker": "v", "linestyle": "--"},
+}
 WAYS = {
     "recurrent": Way(
         "recurrent (GRU)", lambda width, _: Recurrent(width), lambda length: length, lambda length: length
@@ -89,11 +96,11 @@ WAYS = {
         lambda length: math.ceil((length - 1) / (KERNEL // 2)),
     ),
     "fused": Way(
-        "self-attention, fused", lambda width, heads: SelfAttention(width, heads=heads, in_the_open=False), one, one
+        "self-attention, fused", lambda width, heads: SelfAttention(width, heads=heads, explicit=False), one, one
     ),
-    "open": Way(
-        "self-attention, in the open",
-        lambda width, heads: SelfAttention(width, heads=heads, in_the_open=True),
+    "explicit": Way(
+        "self-attention, explicit",
+        lambda width, heads: SelfAttention(width, heads=heads, explicit=True),
         one,
         one,
     ),
@@ -149,7 +156,7 @@ def compare_at(length: int, *, width: int, heads: int, rounds: int) -> list[Poin
     """Measure every way that fits into memory at one length."""
     works = {}
     for name, way in WAYS.items():
-        if name == "open" and OPEN_COPIES * 4 * heads * length**2 > MOST_BYTES:
+        if name == "explicit" and EXPLICIT_COPIES * 4 * heads * length**2 > MOST_BYTES:
             continue
         torch.manual_seed(0)
         works[name] = forward_and_backward(way.layer(width, heads), length, width)
@@ -196,12 +203,11 @@ def to_table(comparison: Comparison) -> Table:
     before = None
     for point in comparison.points:
         if before not in (None, point.length):
-            table.add_section()
             table.add_row()
         table.add_row(
             "" if point.length == before else str(point.length),
             WAYS[point.way].label,
-            f"{point.seconds * 1e3:,.2f}",
+            _milliseconds(point.seconds),
             f"{point.seconds / fused[point.length]:.2f}",
             f"{point.bytes / 1e6:,.1f}",
             str(point.steps),
@@ -211,44 +217,49 @@ def to_table(comparison: Comparison) -> Table:
     return table
 
 
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.2f}" if seconds < 0.1 else f"{seconds * 1e3:,.0f}"
+
+
 def to_figure(comparison: Comparison) -> Figure:
     """Time, memory, sequential steps and longest path against length, both axes logarithmic."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9, 7.2), layout="constrained")
+    points = comparison.points
+    figure = Figure(figsize=(9, 7.4), layout="constrained")
     panels = figure.subplots(2, 2, sharex=True)
-    megabytes = [(point, point.bytes / 1e6) for point in comparison.points]
-    _draw(panels[0, 0], "Time, forward and backward", "ms", [(p, p.seconds * 1e3) for p in comparison.points])
-    _draw(panels[0, 1], "Memory at the peak", "MB", megabytes)
-    _draw(panels[1, 0], "Steps that wait for each other", "steps in one layer", _counts(comparison, "steps"))
-    _draw(panels[1, 1], "Longest path between two positions", "cells or layers", _counts(comparison, "path"))
-    lengths = sorted({point.length for point in comparison.points})
+    _draw(panels[0, 0], "Time, forward and backward", "milliseconds", [(p, p.seconds * 1e3) for p in points])
+    _draw(panels[0, 1], "Memory at the peak", "megabytes", [(p, p.bytes / 1e6) for p in points])
+    _draw(panels[1, 0], "Steps that wait for each other", "steps in one layer", [(p, p.steps) for p in points])
+    _draw(panels[1, 1], "Longest path between two positions", "cells or stacked layers", [(p, p.path) for p in points])
+    panels[1, 0].annotate("convolution and self-attention: 1", (0.04, 0.1), xycoords="axes fraction")
+    panels[1, 1].annotate("self-attention: 1", (0.04, 0.1), xycoords="axes fraction")
+    panels[1, 1].annotate("recurrent and convolution", (0.04, 0.86), xycoords="axes fraction")
+    lengths = sorted({point.length for point in points})
     for axes in panels[1]:
         axes.set_xlabel("positions in the sequence")
-        axes.set_xticks(lengths, [str(length) for length in lengths], minor=False)
+        axes.set_xticks(lengths, [str(length) for length in lengths])
         axes.set_xticks([], minor=True)
     handles, labels = panels[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=2, frameon=False)
     return figure
 
 
-# colours of Okabe and Ito (2008), told apart by every eye; markers and dashes differ too
-STYLES = {
-    "recurrent": {"color": "#D55E00", "marker": "o", "linestyle": "-"},
-    "convolution": {"color": "#009E73", "marker": "s", "linestyle": "-"},
-    "fused": {"color": "#0072B2", "marker": "^", "linestyle": "-"},
-    "open": {"color": "#CC79A7", "marker": "v", "linestyle": "--"},
-}
-
-
-def _counts(comparison: Comparison, field: str) -> list[tuple[Point, float]]:
-    return [(point, getattr(point, field)) for point in comparison.points]
-
-
 def _draw(axes: Axes, title: str, unit: str, values: Sequence[tuple[Point, float]]) -> None:
-    for name, way in WAYS.items():
-        line = [(point.length, value) for point, value in values if point.way == name]
-        axes.loglog(*zip(*line, strict=True), label=way.label, markersize=6, **STYLES[name])
+    lines = {name: [(point.length, value) for point, value in values if point.way == name] for name in WAYS}
+    for name, line in lines.items():
+        if not line:
+            continue
+        # lines that lie on each other take turns with their markers, so that each is seen
+        together = [other for other in lines if _coincide(lines[other], line)]
+        turn = (together.index(name), len(together))
+        axes.loglog(*zip(*line, strict=True), label=WAYS[name].label, markevery=turn, markersize=7, **STYLES[name])
     axes.set_title(title, fontsize=11)
     axes.set_ylabel(unit)
+    axes.yaxis.set_major_formatter("{x:g}")
     axes.grid(alpha=0.25)
+
+
+def _coincide(line: Sequence[tuple[int, float]], other: Sequence[tuple[int, float]]) -> bool:
+    pairs = zip(line, other, strict=False)
+    return bool(line and other) and all(math.isclose(mine, its, rel_tol=0.02) for (_, mine), (_, its) in pairs)

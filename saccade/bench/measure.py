@@ -1,4 +1,4 @@
-"""How things are measured: alone on a quiet machine, contestants in turn, the best of several, with what they ran on."""
+"""How things are measured: alone, contestants in turn, the best of several rounds, and what it all ran on."""
 
 from __future__ import annotations
 
@@ -128,12 +128,12 @@ def require_writable(picture: Path | None, figures: Path | None) -> None:
             raise SaccadeError(f"{path}: cannot be written")
 
 
-def save_figure(figure: Figure, path: Path) -> None:
-    figure.savefig(path, dpi=120)
-
-
-def save_json(content: Mapping[str, Any], path: Path) -> None:
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+def save(content: Mapping[str, Any], json_path: Path | None, figure: Figure | None, picture: Path | None) -> None:
+    """Write the figures as JSON and the picture, whichever are wanted."""
+    if json_path is not None:
+        json_path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    if figure is not None and picture is not None:
+        figure.savefig(picture, dpi=120)
 
 
 def _seconds(work: Callable[[], object], calls: int) -> float:

@@ -6,7 +6,7 @@ against these.
 Array API standard, through array-api-compat; each module names its papers.
 """
 
-from .activations import (
+from saccade.formulas.activations import (
     elu,
     erf,
     geglu,
@@ -21,14 +21,14 @@ from .activations import (
     swiglu,
     tanh,
 )
-from .arrays import (
+from saccade.formulas.arrays import (
     Activation,
     Array,
     Axes,
     Score,
     Weights,
 )
-from .attention import (
+from saccade.formulas.attention import (
     attend_to_inputs,
     attend_with_one_query,
     attention,
@@ -39,7 +39,7 @@ from .attention import (
     self_attention,
     self_attention_in_columns,
 )
-from .basics import (
+from saccade.formulas.basics import (
     collapse,
     embedding,
     embedding_by_product,
@@ -50,20 +50,20 @@ from .basics import (
     residual,
     softmax,
 )
-from .heads import (
+from saccade.formulas.heads import (
     block_diagonal,
     merge_heads,
     multi_head_attention,
     multi_head_attention_by_splitting,
     split_heads,
 )
-from .images import (
+from saccade.formulas.images import (
     cells,
     grid,
     grid_self_attention,
     patches,
 )
-from .losses import (
+from saccade.formulas.losses import (
     contrastive_loss,
     cosine,
     cross_entropy,
@@ -71,7 +71,7 @@ from .losses import (
     perplexity,
     squared_error,
 )
-from .norms import (
+from saccade.formulas.norms import (
     BATCH,
     BATCH_AND_GRID,
     BATCH_AND_TIME,
@@ -85,7 +85,7 @@ from .norms import (
     rms_norm,
     update_running_averages,
 )
-from .positions import (
+from saccade.formulas.positions import (
     angles,
     fraction,
     index,
@@ -95,14 +95,14 @@ from .positions import (
     sinusoidal,
     sinusoidal_halves,
 )
-from .recurrent import (
+from saccade.formulas.recurrent import (
     gru_step,
     lstm_step,
     rnn_step,
     run_freely,
     unroll,
 )
-from .scores import (
+from saccade.formulas.scores import (
     additive_score,
     bilinear_score,
     dot_score,
@@ -113,14 +113,14 @@ from .scores import (
     kernel_sum,
     scaled_dot_score,
 )
-from .sequence import (
+from saccade.formulas.sequence import (
     Step,
     bahdanau_step,
     first_state,
     fixed_context_step,
     luong_step,
 )
-from .transformer import (
+from saccade.formulas.transformer import (
     corrupt_tokens,
     decoder,
     decoder_block,

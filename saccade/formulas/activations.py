@@ -11,7 +11,7 @@ import math
 
 from array_api_compat import array_namespace
 
-from .arrays import Array
+from saccade.formulas.arrays import Array
 
 
 def identity(x: Array) -> Array:

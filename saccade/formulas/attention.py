@@ -13,9 +13,9 @@ import math
 
 from array_api_compat import array_namespace
 
-from .arrays import Array, Score
-from .basics import linear, softmax
-from .scores import dot_score, scaled_dot_score
+from saccade.formulas.arrays import Array, Score
+from saccade.formulas.basics import linear, softmax
+from saccade.formulas.scores import dot_score, scaled_dot_score
 
 
 def attention_weights(scores: Array, mask: Array | None = None) -> Array:

@@ -11,8 +11,8 @@ from typing import Any
 
 from array_api_compat import array_namespace, device
 
-from .activations import relu
-from .arrays import Activation, Array, Weights
+from saccade.formulas.activations import relu
+from saccade.formulas.arrays import Activation, Array, Weights
 
 
 def softmax(x: Array, axis: int = -1) -> Array:

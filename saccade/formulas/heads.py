@@ -12,10 +12,10 @@ Vaswani et al. 2017, "Attention is all you need"; Shazeer 2019, "Fast Transforme
 
 from array_api_compat import array_namespace
 
-from .arrays import Array, Score, Weights
-from .attention import attention
-from .basics import named_linear
-from .scores import scaled_dot_score
+from saccade.formulas.arrays import Array, Score, Weights
+from saccade.formulas.attention import attention
+from saccade.formulas.basics import named_linear
+from saccade.formulas.scores import scaled_dot_score
 
 
 def split_heads(x: Array, heads: int) -> Array:

@@ -10,10 +10,10 @@ words".
 
 from array_api_compat import array_namespace
 
-from .arrays import Array, Score, Weights
-from .attention import attention
-from .basics import named_linear
-from .scores import dot_score
+from saccade.formulas.arrays import Array, Score, Weights
+from saccade.formulas.attention import attention
+from saccade.formulas.basics import named_linear
+from saccade.formulas.scores import dot_score
 
 
 def cells(image: Array) -> Array:

@@ -8,8 +8,8 @@ transferable visual models from natural language supervision"; Xu et al. 2015, "
 
 from array_api_compat import array_namespace, device
 
-from .arrays import Array
-from .basics import log_softmax, one_hot
+from saccade.formulas.arrays import Array
+from saccade.formulas.basics import log_softmax, one_hot
 
 
 def squared_error(prediction: Array, truth: Array) -> Array:

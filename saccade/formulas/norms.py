@@ -12,7 +12,7 @@ import math
 
 from array_api_compat import array_namespace
 
-from .arrays import Array, Axes
+from saccade.formulas.arrays import Array, Axes
 
 FEATURES: Axes = (-1,)  # layer norm of a linear layer's channels (B, D), and of each word of a sentence (B, T, D)
 CHANNELS: Axes = (-3,)  # layer norm of a convolution (B, C, H, W), each cell of the grid for itself

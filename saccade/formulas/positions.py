@@ -11,7 +11,7 @@ embedding"; Shaw et al. 2018, "Self-attention with relative position representat
 
 from array_api_compat import array_namespace, device
 
-from .arrays import Array
+from saccade.formulas.arrays import Array
 
 
 def index(position: Array) -> Array:

@@ -12,9 +12,9 @@ from typing import TypeVar
 
 from array_api_compat import array_namespace
 
-from .activations import sigmoid, tanh
-from .arrays import Activation, Array
-from .basics import linear
+from saccade.formulas.activations import sigmoid, tanh
+from saccade.formulas.arrays import Activation, Array
+from saccade.formulas.basics import linear
 
 State = TypeVar("State")
 

@@ -14,9 +14,9 @@ import math
 
 from array_api_compat import array_namespace, device
 
-from .activations import tanh
-from .arrays import Array, Score
-from .basics import linear
+from saccade.formulas.activations import tanh
+from saccade.formulas.arrays import Array, Score
+from saccade.formulas.basics import linear
 
 
 def dot_score(query: Array, key: Array) -> Array:

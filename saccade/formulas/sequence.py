@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 from array_api_compat import array_namespace
 
-from .activations import tanh
-from .arrays import Array, Weights
-from .attention import attention_weights
-from .basics import named_linear, part
-from .recurrent import gru_step, lstm_step
-from .scores import additive_score, bilinear_score
+from saccade.formulas.activations import tanh
+from saccade.formulas.arrays import Array, Weights
+from saccade.formulas.attention import attention_weights
+from saccade.formulas.basics import named_linear, part
+from saccade.formulas.recurrent import gru_step, lstm_step
+from saccade.formulas.scores import additive_score, bilinear_score
 
 
 class Step(NamedTuple):

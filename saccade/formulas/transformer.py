@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 
 from array_api_compat import array_namespace
 
-from .activations import relu
-from .arrays import Activation, Array, Weights
-from .basics import named_linear, part
-from .heads import multi_head_attention
-from .norms import layer_norm
+from saccade.formulas.activations import relu
+from saccade.formulas.arrays import Activation, Array, Weights
+from saccade.formulas.basics import named_linear, part
+from saccade.formulas.heads import multi_head_attention
+from saccade.formulas.norms import layer_norm
 
 
 def feed_forward(x: Array, weights: Weights, activation: Activation = relu) -> Array:

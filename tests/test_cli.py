@@ -1,0 +1,193 @@
+"""The commands as a person meets them: what is printed, and what a mistake says."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from rich.console import Console
+
+from saccade import api, cli
+
+TINY = (
+    "model.width=16",
+    "model.hidden=32",
+    "model.encoder_layers=1",
+    "task.symbols=6",
+    "task.longest=5",
+    "task.train_examples=200",
+    "task.valid_examples=10",
+    "train.steps=20",
+    "train.log_every=10",
+)
+
+
+@pytest.fixture
+def saccade(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):  # type: ignore[no-untyped-def]
+    """Run the command in an empty directory; returns exit code, what was printed and what was said on the error
+    side."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str, stdin: str = "", width: int = 80) -> tuple[int, str, str]:
+        out, err = io.StringIO(), io.StringIO()
+        monkeypatch.setattr(cli, "out", Console(file=out, highlight=False, width=width))
+        monkeypatch.setattr(cli, "err", Console(file=err, highlight=False, width=width))
+        monkeypatch.setattr("sys.argv", ["saccade", *arguments])
+        monkeypatch.setattr("sys.stdin", io.StringIO(stdin))
+        monkeypatch.setattr("warnings.showwarning", lambda *message: None)
+        with pytest.raises(SystemExit) as leaving:
+            cli.main()
+        return int(leaving.value.code or 0), out.getvalue(), err.getvalue()
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "tiny"
+    api.train("reverse", out=path, settings=TINY)
+    return path
+
+
+def sets(*settings: str) -> list[str]:
+    return [part for setting in settings for part in ("--set", setting)]
+
+
+def test_train_tells_what_it_does_and_where_the_weights_are(saccade) -> None:
+    code, out, err = saccade("train", "reverse", "--out", "runs/a", *sets(*TINY))
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0].startswith("reverse with transformer, ")
+    assert any(line.startswith("step 10/20  loss ") and "tok/s" in line and "left" in line for line in lines)
+    assert any("validation: exact" in line for line in lines)
+    assert lines[-1].startswith("done after step 20; best")
+    assert Path("runs/a/final/model.safetensors").exists()
+
+
+def test_an_existing_run_is_not_overwritten_and_the_way_on_is_named(saccade) -> None:
+    saccade("train", "reverse", "--out", "runs/a", *sets(*TINY))
+    before = Path("runs/a/final/manifest.json").read_text()
+    code, _, err = saccade("train", "reverse", "--out", "runs/a", *sets(*TINY))
+    assert code == 2
+    assert "runs/a exists, at step 20" in err
+    assert "--resume" in err
+    assert Path("runs/a/final/manifest.json").read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["train", "revers"], "no recipe is called 'revers' (did you mean 'reverse'?)"),
+        (["train", "nowhere/at-all.yaml"], "nowhere/at-all.yaml: cannot read the recipe"),
+        (["train", "reverse", "--set", "model.heds=2"], "--set model.heds: unknown key (did you mean 'heads'?)"),
+        (
+            ["train", "reverse", "--set", "model.heads=3"],
+            "heads 3 does not divide width 64; the nearest that does is 2",
+        ),
+        (["train", "reverse", "--set", "model.kind=transfomer"], "(did you mean 'transformer'?)"),
+        (
+            ["train", "reverse", "--set", "train.steps=many"],
+            "--set train.steps: input should be a valid integer, got 'many'",
+        ),
+        (["train", "reverse", "--set", "train.steps"], "write it as key=value"),
+        (["train", "reverse", "--set", "model.dropout=1.5"], "less than 1, got 1.5"),
+        (["train"], "say what to train"),
+        (["train", "--resume", "runs/none"], "runs/none does not exist"),
+        (["predict", "runs/none", "a b"], "runs/none does not exist"),
+        (["recipes", "show", "nothing"], "no recipe is called 'nothing'"),
+    ],
+)
+def test_a_mistake_gets_one_clear_line_and_exit_code_two(saccade, arguments: list[str], expected: str) -> None:
+    code, _, err = saccade(*arguments)
+    assert code == 2
+    assert expected in " ".join(err.split())
+    assert "Traceback" not in err
+    assert not Path("runs").exists()
+
+
+def test_predict_answers_arguments_and_lines_in_order(saccade, trained: Path) -> None:
+    code, out, err = saccade("predict", str(trained), "a b c", "c b")
+    assert (code, err) == (0, "")
+    assert len(out.splitlines()) == 2
+    _, from_lines, _ = saccade("predict", str(trained), stdin="a b c\nc b\n")
+    assert from_lines == out
+
+
+def test_predict_gives_several_answers_with_scores_and_reasons(saccade, trained: Path) -> None:
+    code, out, _ = saccade("predict", str(trained), "a b c", "--n-best", "3", "--beam", "4", "--scores")
+    rows = [line.split("\t") for line in out.splitlines()]
+    assert code == 0
+    assert len(rows) == 3
+    assert all(reason in ("eos", "length") for _, reason, _ in rows)
+    _, one, _ = saccade("predict", str(trained), "a b c", "--sample", "--n-best", "2", "--seed", "5")
+    _, again, _ = saccade("predict", str(trained), "a b c", "--sample", "--n-best", "2", "--seed", "5")
+    assert one == again
+
+
+def test_an_unknown_symbol_or_an_empty_input_is_named(saccade, trained: Path) -> None:
+    code, _, err = saccade("predict", str(trained), "a x c")
+    assert code == 2
+    assert "symbol 2 of 'a x c' is 'x'" in err
+    code, _, err = saccade("predict", str(trained), "  ")
+    assert code == 2
+    assert "is empty" in err
+
+
+def test_look_draws_in_the_terminal_and_into_files(saccade, trained: Path) -> None:
+    code, out, _ = saccade("look", str(trained), "a b c d", "--target", "d c b a", "--out", "map.png")
+    assert code == 0
+    assert out.splitlines()[0] == "alignment: average of all cross-attentions"
+    assert [line.split()[0] for line in out.splitlines()[2:7]] == ["d", "c", "b", "a", "<end>"]
+    assert all(len(line) <= 80 for line in out.splitlines())
+    with Image.open("map.png") as picture:
+        assert picture.width > 300
+    saccade("look", str(trained), "a b c d", "--out", "map.json")
+    maps = json.loads(Path("map.json").read_text())["maps"]
+    assert {each["name"] for each in maps} >= {"encoder block 1, self-attention", "decoder block 1, cross-attention"}
+    code, _, err = saccade("look", str(trained), "a b", "--out", "map.gif")
+    assert code == 2
+    assert "cannot draw .gif; there are .png" in err
+
+
+def test_look_says_when_there_is_nothing_to_look_at(saccade, tmp_path: Path) -> None:
+    settings = [each for each in TINY if not each.startswith("model.")]
+    api.train("reverse-rnn", out=tmp_path / "rnn", settings=[*settings, "train.steps=2"])
+    code, _, err = saccade("look", str(tmp_path / "rnn"), "a b")
+    assert code == 2
+    assert "no attention to look at" in err
+
+
+def test_recipes_are_listed_and_shown_with_their_comments(saccade) -> None:
+    code, out, _ = saccade("recipes")
+    assert code == 0
+    assert "reverse-attention" in out
+    code, out, _ = saccade("recipes", "show", "reverse")
+    assert code == 0
+    assert out.startswith("# Reverse")
+    assert "kind: transformer" in out
+
+
+def test_resume_takes_nothing_but_the_run(saccade, trained: Path) -> None:
+    code, _, err = saccade("train", "--resume", str(trained), "--set", "train.steps=5")
+    assert code == 2
+    assert "exactly as it was" in err
+
+
+def test_version_is_printed(saccade) -> None:
+    code, out, _ = saccade("--version")
+    assert code == 0
+    assert out.startswith("saccade 0.")
+
+
+def test_the_live_display_shows_the_same_numbers_in_a_terminal(trained: Path, tmp_path: Path) -> None:
+    from saccade import display
+
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=100, highlight=False)
+    training = api.begin("reverse", out=tmp_path / "live", settings=TINY)
+    assert display.follow(training, console) == 0
+    assert "20/20" in screen.getvalue()
+    assert "validation: exact" in screen.getvalue()

@@ -1,0 +1,178 @@
+"""The rules of docs/architecture.md that a program can check."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "saccade"
+MODULES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+
+# Who may import whom inside the package; errors may be imported by all but nn and formulas, which stand alone.
+MAY_IMPORT = {
+    "errors": set(),
+    "formulas": {"formulas"},
+    "nn": {"nn"},
+    "config": {"config", "errors"},
+    "data": {"data", "config", "errors"},
+    "models": {"models", "nn", "config", "errors"},
+    "decode": {"decode", "nn.cache", "errors"},
+    "maps": {"maps", "nn.attention", "errors"},
+    "tasks": {"tasks", "models", "nn", "data", "decode", "maps", "config", "errors"},
+    "train": {"train", "tasks.base", "data.batching", "config", "errors"},
+    "api": {"tasks", "train", "models", "decode", "maps", "config", "errors"},
+    "display": {"api", "train", "maps", "errors"},
+    "bench": {
+        "",
+        "bench",
+        "api",
+        "display",
+        "tasks",
+        "train",
+        "models",
+        "nn",
+        "data",
+        "decode",
+        "maps",
+        "config",
+        "errors",
+    },
+    "cli": {"", "api", "display", "bench", "decode", "maps", "config", "errors"},
+    "__main__": {"cli"},
+    "": {"api", "config", "errors"},
+}
+OUTSIDE = {
+    "nn": {"torch"},
+    "formulas": {"array_api_compat"},
+    "errors": set(),
+    "config": {"pydantic", "ruamel"},
+    "data": {"numpy"},
+}
+
+
+def room(module: str) -> str:
+    """saccade.nn.attention -> nn"""
+    return module.split(".")[1] if "." in module else ""
+
+
+def imports(path: Path) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: relative imports hide the direction"
+            yield from (
+                (name, node.lineno)
+                for alias in node.names
+                if (name := f"{node.module}.{alias.name}") in MODULES or (name := str(node.module))
+            )
+
+
+def calls(path: Path, name: str) -> list[int]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found = (n for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name))
+    return [node.lineno for node in found if node.func.id == name]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_only_go_down(module: str) -> None:
+    allowed = MAY_IMPORT[room(module)]
+    for name, line in imports(MODULES[module]):
+        if name.split(".")[0] != "saccade":
+            continue
+        inner = name.removeprefix("saccade").removeprefix(".")
+        permitted = any(inner == each or (each and inner.startswith(f"{each}.")) for each in allowed)
+        assert permitted, f"{module}:{line} imports {name}, which is not below it"
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if room(module) in OUTSIDE])
+def test_the_lowest_rooms_lean_on_few_libraries(module: str) -> None:
+    for name, line in imports(MODULES[module]):
+        library = name.split(".")[0]
+        if library != "saccade" and library not in sys.stdlib_module_names:
+            assert library in OUTSIDE[room(module)], f"{module}:{line} imports {library}"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_nothing_prints_but_the_command(module: str) -> None:
+    assert calls(MODULES[module], "print") == []
+
+
+def test_public_constructors_take_no_open_ended_options() -> None:
+    for module, path in MODULES.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+                assert node.args.kwarg is None, f"{module}:{node.lineno} takes **{node.args.kwarg.arg}"
+
+
+def test_constructors_have_at_most_ten_arguments() -> None:
+    for module, path in MODULES.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+                count = len(node.args.posonlyargs) + len(node.args.args) + len(node.args.kwonlyargs) - 1
+                assert count <= 10, f"{module}:{node.lineno} has {count} arguments"
+
+
+def test_no_question_is_asked_about_a_models_class() -> None:
+    classes = {
+        node.name
+        for module, path in MODULES.items()
+        if room(module) == "models"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    }
+    for module, path in MODULES.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
+                asked = {n.id for n in ast.walk(node.args[1]) if isinstance(n, ast.Name)}
+                assert not asked & classes, f"{module}:{node.lineno} asks whether a model is {asked & classes}"
+
+
+def test_there_is_no_drawer_for_everything() -> None:
+    drawers = {"utils", "util", "helpers", "common", "misc"}
+    assert not [module for module in MODULES if drawers & set(module.split("."))]
+
+
+def test_only_one_place_multiplies_weights_with_values() -> None:
+    """softmax(QK)V: no other softmax or fused attention in the modules and models."""
+    for module, path in MODULES.items():
+        if room(module) in ("nn", "models") and module != "saccade.nn.attention":
+            text = path.read_text(encoding="utf-8")
+            assert "scaled_dot_product_attention" not in text, module
+            assert not re.search(r"(?<!log_)softmax\(", text), module
+
+
+@pytest.mark.parametrize("command", [["-m", "saccade", "--help"], ["-m", "saccade", "train", "--help"]])
+def test_help_imports_no_heavy_library(command: list[str]) -> None:
+    code = (
+        "import runpy, sys\n"
+        f"sys.argv = ['saccade', *{command[2:]!r}]\n"
+        "try:\n    runpy.run_module('saccade', run_name='__main__')\n"
+        "except SystemExit as leaving:\n    assert not leaving.code, leaving.code\n"
+        "heavy = {'torch', 'numpy', 'matplotlib'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Usage" in done.stdout
+
+
+def test_every_module_says_what_it_is() -> None:
+    for module, path in MODULES.items():
+        assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), module
+
+
+def test_the_architecture_page_names_every_folder() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    for folder in sorted({room(module) for module, path in MODULES.items() if path.name == "__init__.py"} - {""}):
+        assert f"{folder}/" in page, folder
