@@ -27,6 +27,7 @@ class Training:
     run: Run
     recipe: Recipe
     trainer: Trainer
+    reasons: Sequence[str] = ()  # why the recipe was completed as it was
 
     @property
     def parameters(self) -> int:
@@ -74,10 +75,11 @@ def begin(
     elif settings:
         recipe = parse_recipe(dump_recipe(recipe), "recipe", settings)
     task = task or make_task(recipe)
+    recipe, reasons = task.fitted()
     run = Run.create(out, dump_recipe(recipe))
     with run.lock():
         task.prepare(run.vocab)
-    return Training(run, recipe, _trainer(task, recipe))
+    return Training(run, recipe, _trainer(task, recipe), reasons)
 
 
 def resumed(out: str | Path, *, task: Task | None = None) -> Training:

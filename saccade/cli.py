@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from saccade import __version__
 from saccade.errors import SaccadeError
+
+if TYPE_CHECKING:
+    from saccade.api import Predictor
+    from saccade.decode import Method
 
 app = typer.Typer(
     name="saccade",
@@ -72,8 +79,15 @@ def train(
     resume: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Go on with this run from its newest checkpoint.")
     ] = None,
+    source: Annotated[
+        Path | None, typer.Option(help="For translate: the sentences, or a .tsv with both sides.")
+    ] = None,
+    target: Annotated[Path | None, typer.Option(help="For translate: their translations, line by line.")] = None,
+    valid_source: Annotated[Path | None, typer.Option(help="Validation sentences. [default: held out by hash]")] = None,
+    valid_target: Annotated[Path | None, typer.Option(help="Validation translations.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Stop after so many minutes.")] = None,
 ) -> None:
-    """Train a model: saccade train reverse --out runs/reverse"""
+    """Train a model: saccade train reverse, or saccade train translate --source a.fr --target a.en"""
     from saccade import api, display
 
     if (recipe is None) == (resume is None):
@@ -84,7 +98,11 @@ def train(
         training = api.resumed(resume)
     else:
         assert recipe is not None
-        training = api.begin(recipe, out=out_ or Path("runs") / Path(recipe).stem, settings=settings or ())
+        given = {"source": source, "target": target, "valid_source": valid_source, "valid_target": valid_target}
+        chosen = [f"task.{key}={json.dumps(str(path))}" for key, path in given.items() if path is not None]
+        chosen += [] if minutes is None else [f"train.minutes={minutes}"]
+        where = out_ or Path("runs") / Path(recipe).stem
+        training = api.begin(recipe, out=where, settings=[*chosen, *(settings or ())])
     raise SystemExit(display.follow(training, out))
 
 
@@ -102,20 +120,126 @@ def predict(
 ) -> None:
     """Answer each input, or each line of standard input."""
     from saccade import api
-    from saccade.decode import Beam, Method, Sample
+    from saccade.decode import Sample
 
     predictor = api.load(run, step=step)
-    method: Method | None = None
-    if sample:
-        method = Sample(answers=n_best, temperature=temperature, seed=seed)
-    elif beam is not None or n_best > 1:
-        width = max(beam or 1, n_best)
-        method = Beam(width, best=n_best, length_penalty=predictor.recipe.decode.length_penalty)
+    drawn = Sample(answers=n_best, temperature=temperature, seed=seed) if sample else None
+    method = drawn or _method(predictor, beam, n_best)
     lines = inputs or [line.rstrip("\n") for line in sys.stdin]
     for prediction in predictor.predict(lines, method):
         for answer in prediction.answers:
             note = f"{answer.hypothesis.score:.4f}\t{answer.hypothesis.stopped}\t" if scores else ""
             out.file.write(f"{note}{answer.text}\n")  # as it is: rich would replace tabs
+
+
+@app.command()
+def translate(
+    texts: Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", show_default=False)] = None,
+    model: Annotated[Path | None, typer.Option(metavar="RUN", help="The run that translates.")] = None,
+    input_: Annotated[
+        Path | None, typer.Option("--input", metavar="FILE", help="Lines to translate; - for stdin.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where translations go. [default: stdout]")
+    ] = None,
+    beam: Annotated[int | None, typer.Option(min=1, help="Beam width. [default: the recipe's]")] = None,
+    n_best: Annotated[int, typer.Option(min=1, help="Translations per line.")] = 1,
+    scores: Annotated[
+        bool, typer.Option("--scores", help="Put score and stop reason before each translation.")
+    ] = False,
+    batch: Annotated[int, typer.Option(min=1, help="Lines translated together.")] = 32,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads. [default: as torch finds them]")] = None,
+    step: Step = None,
+) -> None:
+    """Translate texts, or the lines of a file, in order; a blank line stays blank."""
+    from saccade.translation import translate_lines
+
+    if model is None:
+        raise SaccadeError("say which run translates: --model RUN (saccade train translate makes one)")
+    if bool(texts) == (input_ is not None):
+        raise SaccadeError("give either texts or --input FILE (- for standard input)")
+    predictor = _loaded(model, step, threads)
+    lines = texts if texts else _lines(input_)
+    with nullcontext(out.file) if output is None else output.open("w", encoding="utf-8") as file:
+        for each in translate_lines(predictor, lines, _method(predictor, beam, n_best), at_once=batch):
+            for note in each.notes:
+                err.print(f"saccade: {note}", style="yellow", markup=False, soft_wrap=True)
+            for answer in each.answers:
+                prefix = f"{answer.hypothesis.score:.4f}\t{answer.hypothesis.stopped}\t" if scores else ""
+                file.write(f"{prefix}{answer.text}\n")
+            file.write("" if each.answers else "\n")
+            file.flush()
+
+
+@app.command()
+def evaluate(
+    run: RunPath,
+    source: Annotated[Path, typer.Option(help="The sentences to translate.")],
+    target: Annotated[list[Path], typer.Option(help="Their references; repeat it for several.")],
+    beam: Annotated[int | None, typer.Option(min=1, help="Beam width. [default: the recipe's]")] = None,
+    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Keep the translations here.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads. [default: as torch finds them]")] = None,
+    step: Step = None,
+) -> None:
+    """Translate a file and score it: BLEU and chrF with signature and 95% interval."""
+    from saccade.translation import evaluate_files
+
+    predictor = _loaded(run, step, threads)
+    found = evaluate_files(predictor, source, target, _method(predictor, beam, 1))
+    if output is not None:
+        output.write_text("".join(f"{answer}\n" for answer in found.answers), encoding="utf-8")
+    for score in found.scores:
+        out.print(f"{score}  {score.signature}", markup=False, soft_wrap=True)
+    out.print(f"{found.sentences:,} sentences, {found.cut} translations hit the length limit", markup=False)
+
+
+@app.command()
+def compare(
+    first: Annotated[Path, typer.Argument(metavar="RUN_A")],
+    second: Annotated[Path, typer.Argument(metavar="RUN_B")],
+    source: Annotated[Path, typer.Option(help="The sentences to translate.")],
+    target: Annotated[list[Path], typer.Option(help="Their references; repeat it for several.")],
+) -> None:
+    """Compare two runs on the same file, with paired bootstrap resampling."""
+    from saccade.translation import compare_files
+
+    found = compare_files((_loaded(first, None, None), _loaded(second, None, None)), source, target)
+    out.print(f"{first}  BLEU {found.first:.1f}", markup=False)
+    out.print(f"{second}  BLEU {found.second:.1f}", markup=False)
+    verdict = "differ" if found.p_value < 0.05 else "may differ by chance only"
+    out.print(f"p = {found.p_value:.3f}: they {verdict}  {found.signature}", markup=False, soft_wrap=True)
+
+
+@app.command()
+def check(
+    source: Annotated[Path, typer.Argument(help="The sentences, or a .tsv with both sides.")],
+    target: Annotated[Path | None, typer.Argument(help="Their translations, line by line.")] = None,
+    valid_source: Annotated[Path | None, typer.Option(help="Sentences that training must not see.")] = None,
+    valid_target: Annotated[Path | None, typer.Option(help="Their translations.")] = None,
+    longest: Annotated[int, typer.Option(min=1, help="Characters beyond which a sentence is long.")] = 400,
+    as_json: Annotated[bool, typer.Option("--json", help="Everything as JSON.")] = False,
+) -> None:
+    """Look through training data before hours are spent on it; exit code 2 if it cannot be trained on."""
+    from rich.table import Table
+
+    from saccade.data.check import check_pairs
+
+    against = [] if valid_source is None else [(valid_source, valid_target)]
+    report = check_pairs(source, target, against=against, longest=longest)
+    if as_json:
+        out.file.write(json.dumps(report.as_json(), ensure_ascii=False, indent=1) + "\n")
+    else:
+        out.print(f"{report.pairs:,} pairs", markup=False)
+        table = Table("what", "count", "share", "", box=None, pad_edge=False)
+        for finding in report.findings:
+            share = f"{finding.share:.1%}" if finding.count else ""
+            table.add_row(finding.what, f"{finding.count:,}", share, finding.severity)
+        out.print(table)
+        for finding in report.findings:
+            for example in finding.examples:
+                out.print(f"{finding.what}: line {example}", markup=False, soft_wrap=True)
+    if not report.trainable:
+        raise SaccadeError(f"{source} cannot be trained on")
 
 
 @app.command()
@@ -182,7 +306,9 @@ def demo(
 def bench_layers(
     out_: Plot = None,
     json_: Figures = None,
-    lengths: Annotated[str | None, typer.Option(help="Of the sequences. [default: 64,128,256,...,4096]")] = None,
+    lengths: Annotated[
+        str | None, typer.Option(help="Of the sequences; 64,128,256 and so on to 4096 unless told.")
+    ] = None,
 ) -> None:
     """Recurrent, convolution and self-attention layers: time, memory, steps and path over sequence length."""
     from saccade.bench import layers, measure
@@ -197,7 +323,7 @@ def bench_layers(
 def bench_bottleneck(
     out_: Plot = None,
     json_: Figures = None,
-    minutes: Annotated[float, typer.Option(min=0.01, help="Training of both models, about, on two cores.")] = 4.0,
+    minutes: Annotated[float, typer.Option(min=0.01, help="Training of both models, about, on two cores.")] = 3.0,
     keep: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the two runs here.")] = None,
 ) -> None:
     """Recurrent models without and with attention: exact answers over sequence length."""
@@ -211,6 +337,35 @@ def bench_bottleneck(
 
 def _say(text: str) -> None:
     out.print(text, markup=False, soft_wrap=True)
+
+
+def _loaded(run: Path, step: int | None, threads: int | None) -> Predictor:
+    import torch
+
+    from saccade import api
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    return api.load(run, step=step)
+
+
+def _method(predictor: Predictor, beam: int | None, n_best: int) -> Method | None:
+    """The beam that was asked for, or None for the recipe's own."""
+    from saccade.decode import Beam
+
+    if beam is None and n_best == 1:
+        return None
+    settings = predictor.recipe.decode
+    return Beam(max(beam or settings.beam, n_best), best=n_best, length_penalty=settings.length_penalty)
+
+
+def _lines(path: Path | None) -> Iterator[str]:
+    from saccade.data.readers import read_lines
+
+    if str(path) == "-":
+        return (line.rstrip("\r\n") for line in sys.stdin)
+    assert path is not None
+    return read_lines(path)
 
 
 def _show_warning(message: Warning | str, *_: object) -> None:

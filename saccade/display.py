@@ -31,6 +31,8 @@ def follow(training: api.Training, console: Console) -> int:
     run, trainer = training.run.path, training.trainer
     kinds = f"{training.recipe.task.kind} with {training.recipe.model.kind}"
     console.print(f"{kinds}, {training.parameters:,} parameters, into {run}", markup=False, soft_wrap=True)
+    for reason in training.reasons:
+        console.print(f"  {reason}", markup=False, soft_wrap=True)
     if trainer.step:
         console.print(f"going on after step {trainer.step}", markup=False)
     with watch_for_stop() as stop, _lines(console, trainer.step, training.recipe.train.steps) as tell:

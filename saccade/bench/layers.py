@@ -5,7 +5,7 @@ layer of width D over T positions
 
                       operations    sequential steps    longest path
     recurrent         T D^2         T                   T
-    convolution       k T D^2       1                   T / k, in layers stacked until the ends of the sequence meet
+    convolution       k T D^2       1                   2 T / k, in layers stacked until the two ends meet
     self-attention    T^2 D         1                   1
 
 and self-attention twice: by the fused kernel, whose memory grows with T, and explicitly, where the T x T weights can
@@ -17,13 +17,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import torch
 from rich.table import Table
 from torch import Tensor, nn
 
-from saccade.bench.measure import alone, circumstances, interleaved, peak_bytes
+from saccade.bench.measure import alone, circumstances, interleaved, peak_bytes, warn_if_busy
 from saccade.errors import SaccadeError
 from saccade.nn.attention import Attention
 from saccade.nn.convolution import ConvolutionEncoder
@@ -140,39 +141,31 @@ def compare(
     rounds: int = ROUNDS,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
-    """Measure every way at every length; `tell` hears of each length that is done."""
+    """Measure every way at every length where it fits into memory; `tell` hears of each round that is done."""
     settings = {"lengths": list(lengths), "width": width, "heads": heads, "kernel": KERNEL, "batch": 1}
     settings |= {"rounds": rounds, "passes": "forward and backward", "dtype": "float32"}
-    points: list[Point] = []
+    works = {}
+    for length, (name, way) in product(lengths, WAYS.items()):
+        if name != "explicit" or EXPLICIT_COPIES * 4 * heads * length**2 <= MOST_BYTES:
+            torch.manual_seed(0)
+            works[name, length] = forward_and_backward(way.layer(width, heads), length, width)
+    warn_if_busy()
     with alone():
         around = circumstances()
-        for length in lengths:
-            points += compare_at(length, width=width, heads=heads, rounds=rounds)
-            tell(f"{length} positions measured")
+        timings = interleaved(works, rounds=rounds, tell=tell)
+        points = [
+            Point(
+                way=name,
+                length=length,
+                seconds=timings[name, length].best,
+                median=timings[name, length].median,
+                bytes=peak_bytes(work),
+                steps=WAYS[name].steps(length),
+                path=WAYS[name].path(length),
+            )
+            for (name, length), work in works.items()
+        ]
     return Comparison(tuple(points), settings, around)
-
-
-def compare_at(length: int, *, width: int, heads: int, rounds: int) -> list[Point]:
-    """Measure every way that fits into memory at one length."""
-    works = {}
-    for name, way in WAYS.items():
-        if name == "explicit" and EXPLICIT_COPIES * 4 * heads * length**2 > MOST_BYTES:
-            continue
-        torch.manual_seed(0)
-        works[name] = forward_and_backward(way.layer(width, heads), length, width)
-    timings = interleaved(works, rounds=rounds)
-    return [
-        Point(
-            way=name,
-            length=length,
-            seconds=timings[name].best,
-            median=timings[name].median,
-            bytes=peak_bytes(work),
-            steps=WAYS[name].steps(length),
-            path=WAYS[name].path(length),
-        )
-        for name, work in works.items()
-    ]
 
 
 def forward_and_backward(layer: nn.Module, length: int, width: int) -> Callable[[], object]:

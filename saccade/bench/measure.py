@@ -9,11 +9,11 @@ import statistics
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -23,6 +23,7 @@ from saccade.errors import SaccadeError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Name = TypeVar("Name", bound=Hashable)
 FORMATS = (".png", ".svg", ".pdf")
 BUSY = 0.25  # load per processor, above which figures are doubtful
 SHORTEST = 0.02  # seconds that one timing lasts at least, so that the clock and its call do not count
@@ -41,19 +42,22 @@ class Timing:
     rounds: int
 
 
-def interleaved(contestants: Mapping[str, Callable[[], object]], *, rounds: int) -> dict[str, Timing]:
-    """Time each contestant once per round, so that whatever slows the machine meanwhile slows them all.
+def interleaved(
+    contestants: Mapping[Name, Callable[[], object]], *, rounds: int, tell: Callable[[str], None] = lambda _: None
+) -> dict[Name, Timing]:
+    """Time each contestant once per round, so that whatever slows the machine for a while slows them all, once.
 
     The first call of each is not counted; of fast ones, each round takes the mean of as many calls as fill 20 ms.
     """
-    calls: dict[str, int] = {}
+    calls: dict[Name, int] = {}
     for name, work in contestants.items():
         work()
         calls[name] = max(1, round(SHORTEST / max(_seconds(work, 1), 1e-6)))
-    seconds: dict[str, list[float]] = {name: [] for name in contestants}
-    for _ in range(rounds):
+    seconds: dict[Name, list[float]] = {name: [] for name in contestants}
+    for number in range(rounds):
         for name, work in contestants.items():
             seconds[name].append(_seconds(work, calls[name]))
+        tell(f"round {number + 1} of {rounds}")
     return {name: Timing(min(each), statistics.median(each), rounds) for name, each in seconds.items()}
 
 
@@ -76,19 +80,23 @@ def peak_bytes(work: Callable[[], object]) -> int:
     return highest
 
 
-@contextmanager
-def alone() -> Iterator[None]:
-    """Warn where the machine is busy, and refuse to measure beside another measurement."""
-    import fcntl
-
+def warn_if_busy() -> None:
+    """Say so where times taken now would be wrong."""
     load, processors = os.getloadavg()[0], os.cpu_count() or 1
     if load > BUSY * processors:
         warnings.warn(
             f"the load is {load:.1f} on {processors} processors before anything is measured: "
-            "these figures are void, take them again when the machine is quiet",
+            "times taken now are void, take them again when the machine is quiet",
             BusyWarning,
-            stacklevel=3,
+            stacklevel=2,
         )
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Refuse to measure beside another measurement."""
+    import fcntl  # here, so that everything else needs no POSIX
+
     path = Path(tempfile.gettempdir()) / f"saccade-bench-{os.getuid()}.lock"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:

@@ -111,8 +111,14 @@ class TransformerSettings(Settings):
         return self
 
 
+class FittedSettings(Settings):
+    """A Transformer whose size is decided from the data; a run's own recipe then says what it became."""
+
+    kind: Literal["fitted"] = "fitted"
+
+
 ModelSettings = Annotated[
-    SutskeverSettings | BahdanauSettings | LuongSettings | ConvolutionalSettings | TransformerSettings,
+    FittedSettings | SutskeverSettings | BahdanauSettings | LuongSettings | ConvolutionalSettings | TransformerSettings,
     Field(discriminator="kind"),
 ]
 

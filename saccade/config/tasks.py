@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from saccade.config.base import Positive, Settings
+from saccade.config.base import Positive, Settings, Share
 
 
 class RearrangeSettings(Settings):
@@ -27,5 +27,20 @@ class RearrangeSettings(Settings):
         return self
 
 
-# one class so far; with a second this becomes a union told apart by `kind`
-TaskSettings = Annotated[RearrangeSettings, Field()]
+class TranslateSettings(Settings):
+    """From sentences to sentences: two aligned text files, or one table with a column for each side."""
+
+    kind: Literal["translate"] = "translate"
+    source: str  # a text file, or a .tsv; both may be .gz or .xz
+    target: str | None = None  # the other text file; none for a .tsv
+    source_column: Positive = 1  # of a .tsv, counted from one
+    target_column: Positive = 2
+    valid_source: str | None = None  # none: a part is held out by a hash of the source sentence
+    valid_target: str | None = None
+    valid_examples: Positive = 500  # sentences that are translated at each evaluation
+    pieces: Positive | None = None  # size of the shared vocabulary; none: from the size of the data
+    longest: Positive = 100  # longer pairs, in pieces, are left out of training
+    swap_names: Share = 0.0  # share of the pairs with a first name on both sides in which it becomes another name
+
+
+TaskSettings = Annotated[RearrangeSettings | TranslateSettings, Field(discriminator="kind")]

@@ -35,6 +35,7 @@ class TrainSettings(Settings):
 
     seed: int = 1
     steps: Positive = 1000  # optimizer updates
+    minutes: Annotated[Float, Field(gt=0)] | None = None  # stop after so long, evaluations and saves included
     batch_tokens: Positive = 2048  # of the longer side, padding included, in one batch
     accumulate: Positive = 1  # batches per update
     smoothing: Share = 0.0  # label smoothing
@@ -45,7 +46,9 @@ class TrainSettings(Settings):
     evaluate_every: Positive = 250
     save_every: Positive = 250
     keep: Positive = 2  # checkpoints, beside the best
+    average: Share = 0.0  # decay of a running average of the weights, which is then what is evaluated and kept
     patience: Positive | None = None  # stop after so many evaluations without a better score
+    precision: Literal["float32", "bfloat16"] = "float32"  # of matrix products; bfloat16 where the processor has it
     threads: Positive | None = None  # None: as torch finds them
 
 

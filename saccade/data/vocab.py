@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from saccade.errors import SaccadeError, did_you_mean
 
@@ -68,6 +70,73 @@ class Symbols:
             return cls(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError) as error:
             raise SaccadeError(f"{path}: cannot read the vocabulary: {error}") from error
+
+
+class Pieces:
+    """Byte-level BPE (Sennrich et al. 2016, over bytes), shared by both sides: any text goes in and comes back.
+
+    The special ids stand before those of the library, which never hears of them: no text can spell a special token.
+    A space is put before the text, so that a word is the same at the beginning and inside.
+    """
+
+    FILE = "tokenizer.json"
+
+    def __init__(self, tokenizer: Tokenizer):
+        self._tokenizer = tokenizer
+        self._texts = {id_ + len(SPECIALS): piece for piece, id_ in tokenizer.get_vocab().items()}
+
+    @classmethod
+    def learn(cls, texts: Iterable[str], size: int) -> Pieces:
+        """Merge the most frequent neighbours until there are `size` pieces, specials included."""
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        trainer = trainers.BpeTrainer(
+            vocab_size=size - len(SPECIALS),
+            initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+            show_progress=False,
+        )
+        tokenizer.train_from_iterator((" " + text for text in texts), trainer)
+        return cls(tokenizer)
+
+    def __len__(self) -> int:
+        return len(SPECIALS) + self._tokenizer.get_vocab_size()
+
+    def encode(self, text: str) -> list[int]:
+        return self.encode_all([text])[0]
+
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        """Many texts at the speed of the library. A lone surrogate, half a character, becomes U+FFFD."""
+        clean = [" " + text.encode("utf-8", "surrogatepass").decode("utf-8", "replace") for text in texts]
+        found = self._tokenizer.encode_batch_fast(clean)
+        return [[id_ + len(SPECIALS) for id_ in each.ids] for each in found]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        plain = [number - len(SPECIALS) for number in ids if number >= len(SPECIALS)]
+        return self._tokenizer.decode(plain, skip_special_tokens=False).removeprefix(" ")
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Each piece as text, a space at its beginning as ▁; parts of a character as the library writes bytes."""
+        return [SPECIALS[number] if number < len(SPECIALS) else self._readable(number) for number in ids]
+
+    def starts_word(self, number: int) -> bool:
+        """Whether a piece begins a new word: it begins with a space."""
+        return number < len(SPECIALS) or self._texts[number].startswith("Ġ")
+
+    def save(self, directory: Path) -> None:
+        (directory / self.FILE).write_text(self._tokenizer.to_str(), encoding="utf-8")
+
+    @classmethod
+    def load(cls, directory: Path) -> Pieces:
+        path = directory / cls.FILE
+        try:
+            return cls(Tokenizer.from_str(path.read_text(encoding="utf-8")))
+        except Exception as error:  # the library raises plain Exception for a broken file
+            raise SaccadeError(f"{path}: cannot read the vocabulary: {error}") from error
+
+    def _readable(self, number: int) -> str:
+        text = self._tokenizer.decode([number - len(SPECIALS)], skip_special_tokens=False)
+        return self._texts[number] if "\ufffd" in text else text.replace(" ", "▁")
 
 
 def _shortened(words: Sequence[str], most: int = 60) -> str:

@@ -153,16 +153,21 @@ class Attention(nn.Module):
         if bias is not None:
             mask, causal = seen.mask_of(query.shape[2], len(kv), x.device), False
             mask = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
-        context = F.scaled_dot_product_attention(
-            query,
-            kv.key,
-            kv.value,
-            attn_mask=mask,
-            is_causal=causal,
-            dropout_p=self.dropout if self.training else 0.0,
-            scale=scale,
-            enable_gqa=self.kv_heads != self.heads,
-        )  # (B, H, T, E)
+        key, value = kv.key, kv.value
+        if x.device.type == "cpu" and query.dtype == torch.bfloat16 and x.requires_grad:
+            # the processor's fused kernel has a backward in bfloat16 ten times slower than in float32
+            query, key, value = query.float(), key.float(), value.float()
+        with torch.autocast(x.device.type, enabled=False):
+            context = F.scaled_dot_product_attention(
+                query,
+                key,
+                value,
+                attn_mask=mask,
+                is_causal=causal,
+                dropout_p=self.dropout if self.training else 0.0,
+                scale=scale,
+                enable_gqa=self.kv_heads != self.heads,
+            )  # (B, H, T, E)
         return self._join(context, fold)
 
     def cache(self, rows: int, capacity: int, like: Tensor) -> KeyValues:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from saccade.nn.layers import Output
@@ -34,6 +33,9 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float
     ) -> tuple[Tensor, Tensor, Tensor]:
         wanted = ctx.needs_input_grad
+        # under autocast the three matrix products are done in its precision, everything else in that of the states
+        low = torch.get_autocast_dtype(x.device.type) if torch.is_autocast_enabled(x.device.type) else x.dtype
+        x_low, weight_low = x.to(low), weight.to(low)
         x_gradient = torch.empty_like(x) if wanted[0] else None
         weight_gradient = torch.zeros_like(weight) if wanted[1] else None
         bias_gradient = torch.zeros_like(bias) if bias is not None and wanted[2] else None
@@ -41,7 +43,8 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         correct = torch.zeros((), dtype=torch.long, device=x.device)
         for start in range(0, len(x), ROWS_AT_ONCE):
             rows = slice(start, start + ROWS_AT_ONCE)
-            logits = F.linear(x[rows], weight, bias)  # (rows, V)
+            logits = (x_low[rows] @ weight_low.T).to(x.dtype)  # (rows, V)
+            logits = logits if bias is None else logits + bias
             log_p = logits.log_softmax(-1)
             of_target = log_p.gather(1, target[rows, None])  # (rows, 1)
             surprise -= of_target.sum()
@@ -52,9 +55,9 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
             slope = log_p.exp_().sub_(smoothing / logits.shape[1])  # gradient of the smoothed loss by the logits
             slope.scatter_add_(1, target[rows, None], slope.new_full((1, 1), smoothing - 1).expand_as(of_target))
             if x_gradient is not None:
-                x_gradient[rows] = slope @ weight
+                x_gradient[rows] = slope.to(low) @ weight_low
             if weight_gradient is not None:
-                weight_gradient.addmm_(slope.T, x[rows])
+                weight_gradient += slope.to(low).T @ x_low[rows]
             if bias_gradient is not None:
                 bias_gradient += slope.sum(0)
         ctx.save_for_backward(x_gradient, weight_gradient, bias_gradient)

@@ -16,9 +16,16 @@ def _rearrange(recipe: Recipe) -> Task:
     return Rearrange(recipe)
 
 
+def _translate(recipe: Recipe) -> Task:
+    from saccade.tasks.translate import Translate
+
+    return Translate(recipe)
+
+
 # kind in a recipe -> function that makes the task
 TASKS: dict[str, Callable[[Recipe], Task]] = {
     "copy": _rearrange,
     "reverse": _rearrange,
     "sort": _rearrange,
+    "translate": _translate,
 }

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
+from saccade.config import Recipe
 from saccade.decode import Hypothesis, Method
 from saccade.maps.render import AttentionMap
 
@@ -76,6 +77,9 @@ class Scores:
 
 class Task(Protocol):
     """Everything that is special about one kind of data and question."""
+
+    def fitted(self) -> tuple[Recipe, Sequence[str]]:
+        """The recipe with all that it left open decided from the data, and the reasons in words."""
 
     def prepare(self, directory: Path) -> None:
         """Write what the model needs beside its weights (a vocabulary) into a new run."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from saccade.config import Recipe
+from saccade.config.tasks import RearrangeSettings
 from saccade.data.toy import ANSWERS, Split, sequences, symbol_names
 from saccade.data.vocab import SPECIALS, Symbols
 from saccade.decode import Method
@@ -28,8 +29,12 @@ class Rearrange:
     """See saccade.tasks.base.Task for what each method is for."""
 
     def __init__(self, recipe: Recipe):
-        self.recipe = recipe
-        self.vocabulary = Symbols(symbol_names(recipe.task.symbols))
+        assert isinstance(recipe.task, RearrangeSettings)
+        self.recipe, self.settings = recipe, recipe.task
+        self.vocabulary = Symbols(symbol_names(self.settings.symbols))
+
+    def fitted(self) -> tuple[Recipe, Sequence[str]]:
+        return self.recipe, ()
 
     def prepare(self, directory: Path) -> None:
         self.vocabulary.save(directory)
@@ -38,7 +43,7 @@ class Rearrange:
         self.vocabulary = Symbols.load(directory)
 
     def examples(self, split: str) -> Sequence[Pair]:
-        settings = self.recipe.task
+        settings = self.settings
         part: Split = "train" if split == "train" else "valid"
         numbers = sequences(
             settings.train_examples if part == "train" else settings.valid_examples,

@@ -8,7 +8,8 @@ cosine:        rate x (floor + (1 - floor) (1 + cos(pi progress)) / 2)        (L
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +29,38 @@ def make_optimizer(model: nn.Module, settings: OptimizerSettings) -> torch.optim
     betas = (settings.beta1, settings.beta2)
     fused = all(parameter.is_floating_point() for parameter in trained)
     return torch.optim.AdamW(groups, lr=settings.rate, betas=betas, eps=settings.epsilon, fused=fused)
+
+
+class Average:
+    """A running average of the weights (Polyak and Juditsky 1992): a <- d a + (1 - d) w after each update.
+
+    The decay d starts low, min(d, (1 + t) / (10 + t)), so that the first, bad weights are soon forgotten.
+    """
+
+    def __init__(self, model: nn.Module, decay: float):
+        self.decay = decay
+        self.tensors = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+    def update(self, model: nn.Module, step: int) -> None:
+        decay = min(self.decay, (1 + step) / (10 + step))
+        weights = [parameter.detach() for parameter in model.parameters()]
+        torch._foreach_lerp_(list(self.tensors.values()), weights, 1 - decay)
+
+    @contextmanager
+    def in_place(self, model: nn.Module) -> Iterator[None]:
+        """While inside, the model has the averaged weights."""
+        own = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+        self._copy(self.tensors, model)
+        try:
+            yield
+        finally:
+            self._copy(own, model)
+
+    @staticmethod
+    @torch.no_grad()
+    def _copy(tensors: Mapping[str, Tensor], model: nn.Module) -> None:
+        for name, parameter in model.named_parameters():
+            parameter.copy_(tensors[name])
 
 
 def rate_at(step: int, steps: int, settings: ScheduleSettings) -> float:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -24,7 +25,7 @@ from saccade.errors import RunWarning, SaccadeError
 from saccade.tasks.base import Batch, Loss, Scores, Task
 from saccade.train.checkpoint import Checkpoint
 from saccade.train.distributed import World
-from saccade.train.optim import load_optimizer, make_optimizer, optimizer_tensors, rate_at, set_rate
+from saccade.train.optim import Average, load_optimizer, make_optimizer, optimizer_tensors, rate_at, set_rate
 from saccade.train.randomness import random_state, restore_random, seed_everything
 from saccade.train.run import Run
 from saccade.train.signals import StopRequest
@@ -69,7 +70,7 @@ class Saved:
 
 @dataclass(frozen=True)
 class Stopped:
-    """The last event: why it ended ("steps", "patience", "signal"), and the best there was."""
+    """The last event: why it ended ("steps", "minutes", "patience", "signal"), and the best there was."""
 
     step: int
     reason: str
@@ -77,19 +78,24 @@ class Stopped:
     best_score: float | None
 
 
+AVERAGE = "average"
+
 Event = Progress | Evaluated | Saved | Stopped
 
 
 class Objective(nn.Module):
     """Model and loss as one module: the one thing that data parallelism or a compiler would wrap."""
 
-    def __init__(self, model: nn.Module, task: Task):
+    def __init__(self, model: nn.Module, task: Task, *, precision: str = "float32"):
         super().__init__()
         self.model = model
         self._task = task
+        self._low = precision == "bfloat16"
 
     def forward(self, batch: Batch) -> Loss:
-        return self._task.loss(self.model, batch)
+        device = next(self.model.parameters()).device.type
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=self._low):
+            return self._task.loss(self.model, batch)
 
 
 class Trainer:
@@ -101,17 +107,19 @@ class Trainer:
             torch.set_num_threads(settings.threads)
         seed_everything(settings.seed)
         self.model = task.model()
-        self.objective = Objective(self.model, task)
+        self.objective = Objective(self.model, task, precision=settings.precision)
         self.optimizer = make_optimizer(self.model, settings.optimizer)
         self.examples = task.examples("train")
         lengths = [task.length(example) for example in self.examples]
         self.batches = Batches(lengths, batch_tokens=settings.batch_tokens, seed=settings.seed)
+        self.average = Average(self.model, settings.average) if settings.average else None
         self.step = 0
         self.cursor = Cursor()
         self.best_step: int | None = None
         self.best_score: float | None = None
         self.evaluations_since_best = 0
         self.window = Window()
+        self.minutes = 0.0  # spent in `fit`, over all its resumptions
 
     def steps(self) -> Iterator[Update]:
         """Optimizer updates until `settings.steps`; no printing, no saving."""
@@ -123,22 +131,29 @@ class Trainer:
             rate = self.settings.optimizer.rate * rate_at(self.step + 1, self.settings.steps, self.settings.schedule)
             update = self._update(mine, rate)
             self.step, self.cursor = self.step + 1, drawn[-1][1]
+            if self.average is not None:
+                self.average.update(self.model, self.step)
             yield update
 
     def fit(self, run: Run, stop: StopRequest | None = None) -> Iterator[Event]:
         """Train into a run directory, from wherever this trainer stands, and end with the best weights in final/."""
         settings, stop = self.settings, StopRequest() if stop is None else stop
         pace = _Pace()
+        begun, before = time.monotonic(), self.minutes
         reason = "steps"
         for update in self.steps():
             pace.add(update)
             self.window.add(update)
-            last = self.step == settings.steps
+            self.minutes = before + (time.monotonic() - begun) / 60
+            out_of_time = settings.minutes is not None and self.minutes >= settings.minutes
+            last = self.step == settings.steps or out_of_time
             if self.step % settings.log_every == 0 or last:
                 means = self.window.means()
                 self.window = Window()
                 run.log({"step": self.step, **means, "rate": update.rate, "norm": update.gradient_norm})
                 left = pace.seconds_for(settings.steps - self.step)
+                if settings.minutes is not None:
+                    left = min(left, 60 * max(settings.minutes - self.minutes, 0.0))
                 yield Progress(
                     self.step, settings.steps, means, update.rate, update.gradient_norm, pace.tokens_per_second(), left
                 )
@@ -152,8 +167,8 @@ class Trainer:
             if self.step % settings.save_every == 0 or last or better or stop or patience_out:
                 self.save(run)
                 yield Saved(self.step)
-            if stop or (evaluated is not None and patience_out):
-                reason = "signal" if stop else "patience"
+            if stop or out_of_time or (evaluated is not None and patience_out):
+                reason = "signal" if stop else "minutes" if out_of_time else "patience"
                 break
             if evaluated is not None:
                 self.model.train()
@@ -170,13 +185,14 @@ class Trainer:
             "best_score": self.best_score,
             "evaluations_since_best": self.evaluations_since_best,
             "window": asdict(self.window),
+            "minutes": self.minutes,
             "threads": torch.get_num_threads(),
             "vocabulary": run.vocab_hash(),
         }
-        tensors = {name: value.detach() for name, value in named_tensors(self.model).items()}
-        checkpoint = Checkpoint(
-            self.step, tensors, optimizer_tensors(self.optimizer, self.model), random_state(), state
-        )
+        optimizer = optimizer_tensors(self.optimizer, self.model)
+        if self.average is not None:
+            optimizer |= {f"{name}/{AVERAGE}": tensor for name, tensor in self.average.tensors.items()}
+        checkpoint = Checkpoint(self.step, named_tensors(self.model), optimizer, random_state(), state)
         protect = () if self.best_step is None else (self.best_step,)
         run.save(checkpoint, keep=self.settings.keep, protect=protect)
 
@@ -197,12 +213,17 @@ class Trainer:
                 stacklevel=2,
             )
         load_tensors(self.model, checkpoint.model, f"step {checkpoint.step} of {run.path}")
-        load_optimizer(self.optimizer, self.model, checkpoint.optimizer)
+        optimizer, average = _parted(checkpoint.optimizer)
+        load_optimizer(self.optimizer, self.model, optimizer)
+        if self.average is not None:
+            require_match(average, {n: t.shape for n, t in self.average.tensors.items()}, "average of the weights")
+            self.average.tensors = {name: average[name].clone() for name in self.average.tensors}
         restore_random(checkpoint.random)
         self.step, self.cursor = checkpoint.step, Cursor(**state["cursor"])
         self.best_step, self.best_score = state["best_step"], state["best_score"]
         self.evaluations_since_best = state["evaluations_since_best"]
         self.window = Window(**state["window"])
+        self.minutes = state["minutes"]
         run.cut_metrics(self.step)
         return True
 
@@ -249,7 +270,8 @@ class Trainer:
     def _evaluate(self) -> Evaluated:
         # scoring draws no random numbers from training's stream, whatever a task does
         state = random_state()
-        scores = self.task.score(self.model)
+        with nullcontext() if self.average is None else self.average.in_place(self.model):
+            scores = self.task.score(self.model)
         restore_random(state)
         best = self.best_score is None or scores.decisive > self.best_score
         if best:
@@ -259,9 +281,8 @@ class Trainer:
         return Evaluated(self.step, scores, best)
 
     def _finish(self, run: Run) -> None:
-        tensors = named_tensors(self.model)
-        if self.best_step is not None and self.best_step != self.step:
-            tensors = run.load(self.best_step).model
+        best = run.load(self.best_step or self.step)
+        tensors = best.model if self.average is None else best.model | _parted(best.optimizer)[1]
         state = {"step": self.best_step or self.step, "score": self.best_score, "vocabulary": run.vocab_hash()}
         run.save_final(tensors, state)
 
@@ -306,6 +327,12 @@ class _Pace:
 
     def resume(self) -> None:
         self._since = time.monotonic()
+
+
+def _parted(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The optimizer's own state, and the average of the weights that is saved beside it."""
+    average = {name.removesuffix(f"/{AVERAGE}"): t for name, t in tensors.items() if name.endswith(f"/{AVERAGE}")}
+    return {name: t for name, t in tensors.items() if not name.endswith(f"/{AVERAGE}")}, average
 
 
 def named_tensors(model: nn.Module) -> dict[str, Tensor]:

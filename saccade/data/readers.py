@@ -1,0 +1,100 @@
+"""Text from files, line by line: plain, gzip or xz; what cannot be read is named by file, line and byte."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import lzma
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from saccade.errors import SaccadeError
+
+HELD_OUT = 0.02  # share of the sentences that are held out where no validation files are given ...
+HELD_OUT_MOST = 2000  # ... and how many at most
+
+
+@dataclass(frozen=True)
+class TextPair:
+    """A sentence and its translation."""
+
+    source: str
+    target: str
+
+
+def read_lines(path: str | Path) -> Iterator[str]:
+    """The lines of a UTF-8 text file, without their ends and without a byte-order mark."""
+    path = Path(path)
+    with _opened(path) as file:
+        try:
+            for number, line in enumerate(file, start=1):
+                line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+                try:
+                    yield line.decode("utf-8").rstrip("\r\n")
+                except UnicodeDecodeError as error:
+                    raise SaccadeError(
+                        f"{path}:{number}: byte {error.start + 1} of the line is not UTF-8 "
+                        f"(0x{line[error.start]:02x}); convert the file, for example with iconv"
+                    ) from None
+        except (OSError, EOFError, lzma.LZMAError) as error:
+            raise SaccadeError(f"{path}: cannot read: {error}") from error
+
+
+def read_pairs(
+    source: str | Path, target: str | Path | None, *, columns: tuple[int, int] = (1, 2)
+) -> Iterator[TextPair]:
+    """Aligned sentences from two files, or from two columns (counted from one) of a tab-separated one."""
+    if target is None:
+        for number, line in enumerate(read_lines(source), start=1):
+            cells = line.split("\t")
+            if len(cells) < max(columns):
+                raise SaccadeError(
+                    f"{source}:{number}: {len(cells)} columns between tabs, and column {max(columns)} is asked for; "
+                    "give a second file for the other side, or other columns"
+                )
+            yield TextPair(cells[columns[0] - 1].strip(), cells[columns[1] - 1].strip())
+        return
+    left, right = list(read_lines(source)), list(read_lines(target))
+    if len(left) != len(right):
+        raise SaccadeError(
+            f"{source} has {len(left):,} lines and {target} has {len(right):,}: line n of one must translate line n "
+            "of the other"
+        )
+    for one, other in zip(left, right, strict=True):
+        yield TextPair(one.strip(), other.strip())
+
+
+def hold_out(pairs: list[TextPair]) -> tuple[list[TextPair], list[TextPair]]:
+    """Train and validation parts by a hash of the source: no sentence of either side is in both."""
+    share = min(HELD_OUT, HELD_OUT_MOST / max(len(pairs), 1))
+
+    def held(pair: TextPair) -> bool:
+        digest = hashlib.md5(pair.source.encode(), usedforsecurity=False).digest()
+        return int.from_bytes(digest[:8], "big") < share * (1 << 64)
+
+    valid = [pair for pair in pairs if held(pair)]
+    known = {pair.target for pair in valid}
+    return [pair for pair in pairs if not held(pair) and pair.target not in known], valid
+
+
+def references_of(pairs: list[TextPair]) -> dict[str, list[str]]:
+    """Every source sentence once, with all its translations."""
+    references: dict[str, list[str]] = {}
+    for pair in pairs:
+        known = references.setdefault(pair.source, [])
+        if pair.target not in known:
+            known.append(pair.target)
+    return references
+
+
+def _opened(path: Path) -> IO[bytes] | gzip.GzipFile:
+    try:
+        if path.suffix == ".gz":
+            return gzip.open(path, "rb")
+        if path.suffix == ".xz":
+            return lzma.open(path, "rb")
+        return path.open("rb")
+    except OSError as error:
+        raise SaccadeError(f"{path}: cannot read: {error.strerror}") from error

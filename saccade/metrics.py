@@ -1,0 +1,59 @@
+"""Scores of texts, with what is needed to compare them: sacrebleu's signature and an interval."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+
+from saccade.errors import SaccadeError
+
+RESAMPLES = 1000
+
+
+@dataclass(frozen=True)
+class TextScore:
+    """A corpus score out of 100; the half-width of its 95% interval where it was asked for."""
+
+    name: str
+    value: float
+    signature: str
+    margin: float | None = None
+
+    def __str__(self) -> str:
+        margin = "" if self.margin is None else f" ± {self.margin:.1f}"
+        return f"{self.name} {self.value:.1f}{margin}"
+
+
+def bleu(
+    answers: Sequence[str], references: Sequence[Sequence[str]], *, lowercase: bool = False, interval: bool = False
+) -> TextScore:
+    """BLEU (Papineni et al. 2002) by sacrebleu (Post 2018); each answer has one or more references."""
+    return _score(BLEU(lowercase=lowercase), "BLEU", answers, references, interval)
+
+
+def chrf(answers: Sequence[str], references: Sequence[Sequence[str]], *, interval: bool = False) -> TextScore:
+    """chrF (Popovic 2015) by sacrebleu."""
+    return _score(CHRF(), "chrF", answers, references, interval)
+
+
+def streams(answers: Sequence[str], references: Sequence[Sequence[str]]) -> list[list[str | None]]:
+    """References as sacrebleu takes them: the first of each answer, the second of each, ...; None fills the gaps."""
+    if len(answers) != len(references):
+        raise SaccadeError(f"{len(answers)} answers cannot be scored with {len(references)} references")
+    if not answers or not all(references):
+        raise SaccadeError("there is nothing to score: every answer needs at least one reference")
+    most = max(len(each) for each in references)
+    return [[each[number] if number < len(each) else None for each in references] for number in range(most)]
+
+
+def _score(
+    metric: BLEU | CHRF, name: str, answers: Sequence[str], references: Sequence[Sequence[str]], interval: bool
+) -> TextScore:
+    known: Any = streams(answers, references)  # sacrebleu takes None for a missing reference, its types do not say so
+    found = metric.corpus_score(answers, known, n_bootstrap=RESAMPLES if interval else 1)
+    margin = float(found._ci) if interval else None
+    return TextScore(name, float(found.score), str(metric.get_signature()), margin)

@@ -1,0 +1,186 @@
+"""Translation: pairs of sentences in, a Transformer (or any sequence model) out, scored by real decoding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+
+from saccade.config import Recipe
+from saccade.config.models import TransformerSettings
+from saccade.config.tasks import TranslateSettings
+from saccade.data.names import others_like, renamed, shared_name
+from saccade.data.readers import TextPair, hold_out, read_pairs, references_of
+from saccade.data.vocab import Pieces
+from saccade.decode import Method
+from saccade.errors import SaccadeError
+from saccade.maps.render import AttentionMap
+from saccade.metrics import bleu, chrf
+from saccade.models import MODELS
+from saccade.models.shapes import EncoderDecoder
+from saccade.tasks.base import Loss, Prediction, Scores
+from saccade.tasks.pairs import PairBatch, answer_pairs, collate_pairs, look_at_pair, pair_loss, predict_pairs
+
+ENCODED_AT_ONCE = 10_000
+
+
+@dataclass(frozen=True)
+class Example:
+    """Ids of both sides; the texts and the name in them where the name may be swapped."""
+
+    source: list[int]
+    target: list[int]
+    text: TextPair | None = None
+    name: str = ""
+
+
+class Translate:
+    """See saccade.tasks.base.Task for what each method is for."""
+
+    def __init__(self, recipe: Recipe):
+        assert isinstance(recipe.task, TranslateSettings)
+        self.recipe, self.settings = recipe, recipe.task
+        self._pieces: Pieces | None = None
+
+    @property
+    def pieces(self) -> Pieces:
+        if self._pieces is None:
+            raise SaccadeError("the vocabulary has not been learned yet")
+        return self._pieces
+
+    def fitted(self) -> tuple[Recipe, Sequence[str]]:
+        train, valid = self.pairs
+        recipe, reasons = self.recipe, [f"{len(train):,} pairs to train on, {len(valid):,} to validate on"]
+        if self.settings.pieces is None:
+            pieces = fitting_pieces(len(train))
+            reasons.append(f"{pieces:,} pieces: as many as that many pairs can teach")
+            self.settings = self.settings.model_copy(update={"pieces": pieces})
+            recipe = recipe.model_copy(update={"task": self.settings})
+        if recipe.model.kind == "fitted":
+            model, reason = fitting_model(len(train))
+            reasons.append(reason)
+            recipe = recipe.model_copy(update={"model": model})
+        self.recipe = recipe
+        return recipe, reasons
+
+    def prepare(self, directory: Path) -> None:
+        train, _ = self.pairs
+        texts = (text for pair in train for text in (pair.source, pair.target))
+        assert self.settings.pieces is not None, "fitted() decides it"
+        self._pieces = Pieces.learn(texts, self.settings.pieces)
+        self._pieces.save(directory)
+
+    def load(self, directory: Path) -> None:
+        self._pieces = Pieces.load(directory)
+
+    @cached_property
+    def pairs(self) -> tuple[list[TextPair], list[TextPair]]:
+        """Train and validation pairs; those with an empty side are left out."""
+        settings = self.settings
+        columns = (settings.source_column, settings.target_column)
+
+        def read(source: str, target: str | None) -> list[TextPair]:
+            pairs = [pair for pair in read_pairs(source, target, columns=columns) if pair.source and pair.target]
+            if not pairs:
+                raise SaccadeError(f"no text found in {source}")
+            return pairs
+
+        train = read(settings.source, settings.target)
+        if settings.valid_source is None:
+            train, valid = hold_out(train)
+        else:
+            valid = read(settings.valid_source, settings.valid_target)
+        if not train or not valid:
+            raise SaccadeError(
+                f"{settings.source}: {len(train)} pairs are left for training and {len(valid)} for validation; "
+                "give more data, or validation files"
+            )
+        return train, valid
+
+    def examples(self, split: str) -> Sequence[Example]:
+        pairs = self.pairs[0 if split == "train" else 1]
+        examples: list[Example] = []
+        swaps = split == "train" and self.settings.swap_names > 0
+        for first in range(0, len(pairs), ENCODED_AT_ONCE):
+            chunk = pairs[first : first + ENCODED_AT_ONCE]
+            sources = self.pieces.encode_all([pair.source for pair in chunk])
+            targets = self.pieces.encode_all([pair.target for pair in chunk])
+            for pair, source, target in zip(chunk, sources, targets, strict=True):
+                name = shared_name(pair) if swaps else None
+                examples.append(Example(source, target) if name is None else Example(source, target, pair, name))
+        if split == "train":
+            examples = [each for each in examples if self.length(each) <= self.settings.longest]
+        return examples
+
+    def length(self, example: Example) -> int:
+        return max(len(example.source), len(example.target) + 1)
+
+    def collate(self, examples: Sequence[Example], numbers: Sequence[int]) -> PairBatch:
+        chosen = [self._swapped(example) for example in examples]
+        return collate_pairs([(each.source, each.target) for each in chosen], numbers)
+
+    def model(self) -> EncoderDecoder:
+        return MODELS[self.recipe.model.kind](self.recipe.model, len(self.pieces), len(self.pieces))
+
+    def loss(self, model: EncoderDecoder, batch: PairBatch) -> Loss:
+        return pair_loss(model, batch, smoothing=self.recipe.train.smoothing)
+
+    def predict(self, model: EncoderDecoder, inputs: Sequence[str], method: Method | None = None) -> list[Prediction]:
+        return predict_pairs(model, inputs, (self.pieces, self.pieces), self.recipe.decode, method)
+
+    def score(self, model: EncoderDecoder) -> Scores:
+        """BLEU and chrF of the first validation sentences, translated for real, against all their references."""
+        references = references_of(self.pairs[1])
+        sources = list(references)[: self.settings.valid_examples]
+        found = answer_pairs(model, self.pieces.encode_all(sources), self.recipe.decode)
+        answers = [self.pieces.decode(hypotheses[0].tokens) for hypotheses in found]
+        known = [references[source] for source in sources]
+        samples = [(source, answer, refs[0]) for source, answer, refs in zip(sources, answers, known, strict=True)]
+        cut = sum(hypotheses[0].stopped != "eos" for hypotheses in found) / len(found)
+        values = {"bleu": bleu(answers, known).value, "chrf": chrf(answers, known).value, "cut": cut}
+        return Scores("bleu", values, samples[:10])
+
+    def look(self, model: EncoderDecoder, text: str, target: str | None = None) -> list[AttentionMap]:
+        wanted = self.predict(model, [text])[0].text if target is None else target
+        vocabularies = (self.pieces, self.pieces)
+        return look_at_pair(model, self.pieces.encode(text), self.pieces.encode(wanted), vocabularies)
+
+    def _swapped(self, example: Example) -> Example:
+        """Now and then somebody else: drawn from the training's own random stream, so that a resume repeats it."""
+        if example.text is None or float(torch.rand(())) >= self.settings.swap_names:
+            return example
+        others = others_like(example.name)
+        pair = renamed(example.text, example.name, others[int(torch.randint(len(others), ()))])
+        source, target = self.pieces.encode_all([pair.source, pair.target])
+        return Example(source, target)
+
+
+def fitting_model(pairs: int) -> tuple[TransformerSettings, str]:
+    """The size that so many pairs can fill; small data wants few layers and much dropout (Araabi and Monz 2020)."""
+    sizes = (  # up to so many pairs: width, heads, hidden, layers of each side, dropout
+        (5_000, 96, 4, 192, 2, 0.3),
+        (50_000, 128, 4, 256, 3, 0.3),
+        (250_000, 192, 4, 768, 3, 0.1),
+        (1_000_000, 256, 4, 1024, 4, 0.1),
+        (math.inf, 512, 8, 2048, 6, 0.1),
+    )
+    width, heads, hidden, layers, dropout = next(size[1:] for size in sizes if pairs <= size[0])
+    model = TransformerSettings(
+        width=width,
+        heads=heads,
+        hidden=hidden,
+        encoder_layers=layers,
+        decoder_layers=layers,
+        dropout=dropout,
+        tie="all",
+    )
+    return model, f"{layers}+{layers} layers, {width} wide, dropout {dropout}: a size that {pairs:,} pairs can fill"
+
+
+def fitting_pieces(pairs: int) -> int:
+    """How many pieces so many pairs can teach: 2,000 for ten thousand, growing with the square root, within bounds."""
+    return max(500, min(32_000, round(2000 * (pairs / 10_000) ** 0.5 / 100) * 100))

@@ -1,0 +1,163 @@
+"""Translating lines of text: in order, batch by batch, nothing cut in silence; scores of files, and two runs
+compared."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, cast
+
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.significance import PairedTest
+
+from saccade.api import Predictor
+from saccade.data.readers import read_lines
+from saccade.decode import Method
+from saccade.errors import SaccadeError
+from saccade.metrics import TextScore, bleu, chrf, streams
+from saccade.tasks.base import Answer, Prediction
+from saccade.tasks.translate import Translate
+
+LINES_AT_ONCE = 32
+SENTENCE_END = re.compile(r"(?<=[.!?…])\s+")
+
+
+@dataclass(frozen=True)
+class Translated:
+    """One line's translations, best first, and what a person should be told about them."""
+
+    line: str
+    answers: tuple[Answer, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        return self.answers[0].text if self.answers else ""
+
+
+def translate_lines(
+    predictor: Predictor, lines: Iterable[str], method: Method | None = None, *, at_once: int = LINES_AT_ONCE
+) -> Iterator[Translated]:
+    """Translate lines in their order; a blank line stays blank, a long one is split into its sentences.
+
+    Lines are taken `at_once` at a time, and a batch is handed out before the next is read.
+    """
+    task = predictor.task
+    if not isinstance(task, Translate):
+        raise SaccadeError(f"this model was trained to {predictor.recipe.task.kind}, not to translate: use predict")
+    source, number = iter(lines), 0
+    while chunk := list(islice(source, at_once)):
+        parts = [_parts(task, line, f"line {number + place}") for place, line in enumerate(chunk, start=1)]
+        flat = [part for each in parts for part in each]
+        predictions = iter(predictor.predict(flat, method) if flat else [])
+        for place, (line, each) in enumerate(zip(chunk, parts, strict=True), start=1):
+            yield _joined(line, [next(predictions) for _ in each], f"line {number + place}")
+        number += len(chunk)
+
+
+def split_sentences(text: str) -> list[str]:
+    """The sentences of a text, ended by a full stop, an exclamation or question mark."""
+    return [part for part in SENTENCE_END.split(text.strip()) if part]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The scores of a run's translations of a file."""
+
+    sentences: int
+    references: int
+    cut: int  # translations that hit the length limit
+    scores: tuple[TextScore, ...]
+    answers: tuple[str, ...]
+
+
+def evaluate_files(
+    predictor: Predictor, source: str | Path, targets: Sequence[str | Path], method: Method | None = None
+) -> Evaluation:
+    """Translate a file and score it against one or more files of references, with intervals."""
+    lines, references = _read_evaluation(source, targets)
+    found = list(translate_lines(predictor, lines, method, at_once=64))
+    answers = [each.text for each in found]
+    cut = sum(answer.hypothesis.stopped == "length" for each in found for answer in each.answers[:1])
+    scores = (
+        bleu(answers, references, interval=True),
+        bleu(answers, references, lowercase=True, interval=True),
+        chrf(answers, references, interval=True),
+    )
+    return Evaluation(len(lines), len(targets), cut, scores, tuple(answers))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """BLEU of two runs on the same file, and the probability of so large a difference by chance."""
+
+    first: float
+    second: float
+    p_value: float
+    signature: str
+
+
+def compare_files(
+    predictors: tuple[Predictor, Predictor], source: str | Path, targets: Sequence[str | Path]
+) -> Comparison:
+    """Paired bootstrap resampling (Koehn 2004) by sacrebleu."""
+    lines, references = _read_evaluation(source, targets)
+    answers = [[each.text for each in translate_lines(one, lines, at_once=64)] for one in predictors]
+    known: Any = streams(answers[0], references)
+    test = PairedTest(
+        [("first", answers[0]), ("second", answers[1])],
+        {"BLEU": BLEU(references=known)},
+        references=None,
+        test_type="bs",
+        n_samples=1000,
+    )
+    signatures, scores = test()
+    first, second = cast(Any, scores["BLEU"])
+    return Comparison(float(first.score), float(second.score), float(second.p_value or 1.0), str(signatures["BLEU"]))
+
+
+def _parts(task: Translate, line: str, where: str) -> list[str]:
+    """The line itself if it is short enough, else its sentences; one sentence beyond the limit is refused."""
+    if not line.strip():
+        return []
+    longest = task.settings.longest
+    if len(task.pieces.encode(line)) <= longest:
+        return [line]
+    sentences = split_sentences(line)
+    for sentence in sentences:
+        length = len(task.pieces.encode(sentence))
+        if length > longest:
+            raise SaccadeError(
+                f"{where}: a sentence of {length} pieces, and the model was trained on {longest} at most; "
+                f"break it up: {_shown(sentence)}"
+            )
+    return sentences
+
+
+def _joined(line: str, predictions: Sequence[Prediction], where: str) -> Translated:
+    if not predictions:
+        return Translated(line, ())
+    cut = [each for each in predictions if each.answers[0].hypothesis.stopped == "length"]
+    notes = tuple(f"{where}: the translation of {_shown(each.input)} hit the length limit" for each in cut)
+    if len(predictions) == 1:
+        return Translated(line, predictions[0].answers, notes)
+    whole = Answer(" ".join(each.text for each in predictions), predictions[0].answers[0].hypothesis)
+    return Translated(line, (whole,), (*notes, f"{where}: long, translated as {len(predictions)} sentences"))
+
+
+def _read_evaluation(source: str | Path, targets: Sequence[str | Path]) -> tuple[list[str], list[list[str]]]:
+    lines = list(read_lines(source))
+    columns = [list(read_lines(target)) for target in targets]
+    for target, column in zip(targets, columns, strict=True):
+        if len(column) != len(lines):
+            raise SaccadeError(f"{source} has {len(lines):,} lines and {target} has {len(column):,}; they must match")
+    if not lines:
+        raise SaccadeError(f"{source} has no lines to translate")
+    return lines, [list(each) for each in zip(*columns, strict=True)]
+
+
+def _shown(text: str, most: int = 40) -> str:
+    return repr(text if len(text) <= most else text[: most - 1] + "…")
