@@ -114,9 +114,9 @@ class Predictor:
         """Answers to inputs, in their order, by the recipe's search or another method."""
         return self.task.predict(self.model, inputs, method)
 
-    def look(self, text: str, target: str | None = None) -> list[AttentionMap]:
+    def look(self, text: str, target: str | None = None, *, pieces: bool = False) -> list[AttentionMap]:
         """Where the model looked while it wrote its answer, or while it was made to write `target`."""
-        return self.task.look(self.model, text, target)
+        return self.task.look(self.model, text, target, pieces=pieces)
 
     def score(self) -> Scores:
         """On the validation part of the task's data."""

@@ -73,7 +73,7 @@ def train(
         str | None, typer.Argument(help="A recipe by name (see `saccade recipes`) or a YAML file.", show_default=False)
     ] = None,
     out_: Annotated[
-        Path | None, typer.Option("--out", metavar="RUN", help="The new run directory. [default: runs/RECIPE]")
+        Path | None, typer.Option("--out", metavar="RUN", help="The new run directory. (default: runs/RECIPE)")
     ] = None,
     settings: Settings = None,
     resume: Annotated[
@@ -83,7 +83,7 @@ def train(
         Path | None, typer.Option(help="For translate: the sentences, or a .tsv with both sides.")
     ] = None,
     target: Annotated[Path | None, typer.Option(help="For translate: their translations, line by line.")] = None,
-    valid_source: Annotated[Path | None, typer.Option(help="Validation sentences. [default: held out by hash]")] = None,
+    valid_source: Annotated[Path | None, typer.Option(help="Validation sentences. (default: held out by hash)")] = None,
     valid_target: Annotated[Path | None, typer.Option(help="Validation translations.")] = None,
     minutes: Annotated[float | None, typer.Option(help="Stop after so many minutes.")] = None,
 ) -> None:
@@ -110,7 +110,7 @@ def train(
 def predict(
     run: RunPath,
     inputs: Annotated[list[str] | None, typer.Argument(metavar="[INPUT]...", show_default=False)] = None,
-    beam: Annotated[int | None, typer.Option(min=1, help="Beam width. [default: the recipe's]")] = None,
+    beam: Annotated[int | None, typer.Option(min=1, help="Beam width. (default: the recipe's)")] = None,
     n_best: Annotated[int, typer.Option(min=1, help="Answers per input.")] = 1,
     sample: Annotated[bool, typer.Option(help="Draw answers instead of searching the most probable.")] = False,
     temperature: Annotated[float, typer.Option(help="Of --sample.")] = 1.0,
@@ -140,19 +140,22 @@ def translate(
         Path | None, typer.Option("--input", metavar="FILE", help="Lines to translate; - for stdin.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where translations go. [default: stdout]")
+        Path | None, typer.Option(metavar="FILE", help="Where translations go. (default: stdout)")
     ] = None,
-    beam: Annotated[int | None, typer.Option(min=1, help="Beam width. [default: the recipe's]")] = None,
+    beam: Annotated[int | None, typer.Option(min=1, help="Beam width. (default: the recipe's)")] = None,
     n_best: Annotated[int, typer.Option(min=1, help="Translations per line.")] = 1,
     scores: Annotated[
         bool, typer.Option("--scores", help="Put score and stop reason before each translation.")
     ] = False,
+    alignments: Annotated[
+        bool, typer.Option("--alignments", help="After a tab, which word comes from which: i-j, source-target.")
+    ] = False,
     batch: Annotated[int, typer.Option(min=1, help="Lines translated together.")] = 32,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads. [default: as torch finds them]")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads. (default: as torch finds them)")] = None,
     step: Step = None,
 ) -> None:
     """Translate texts, or the lines of a file, in order; a blank line stays blank."""
-    from saccade.translation import translate_lines
+    from saccade.translation import alignment, translate_lines
 
     if model is None:
         raise SaccadeError("say which run translates: --model RUN (saccade train translate makes one)")
@@ -166,7 +169,8 @@ def translate(
                 err.print(f"saccade: {note}", style="yellow", markup=False, soft_wrap=True)
             for answer in each.answers:
                 prefix = f"{answer.hypothesis.score:.4f}\t{answer.hypothesis.stopped}\t" if scores else ""
-                file.write(f"{prefix}{answer.text}\n")
+                suffix = f"\t{alignment(predictor, each.line, answer.text)}" if alignments else ""
+                file.write(f"{prefix}{answer.text}{suffix}\n")
             file.write("" if each.answers else "\n")
             file.flush()
 
@@ -176,9 +180,9 @@ def evaluate(
     run: RunPath,
     source: Annotated[Path, typer.Option(help="The sentences to translate.")],
     target: Annotated[list[Path], typer.Option(help="Their references; repeat it for several.")],
-    beam: Annotated[int | None, typer.Option(min=1, help="Beam width. [default: the recipe's]")] = None,
+    beam: Annotated[int | None, typer.Option(min=1, help="Beam width. (default: the recipe's)")] = None,
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Keep the translations here.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads. [default: as torch finds them]")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads. (default: as torch finds them)")] = None,
     step: Step = None,
 ) -> None:
     """Translate a file and score it: BLEU and chrF with signature and 95% interval."""
@@ -252,6 +256,7 @@ def look(
     out_: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="All layers and heads as .png, .svg, .pdf or .json.")
     ] = None,
+    pieces: Annotated[bool, typer.Option("--pieces", help="Over subword pieces, not words.")] = False,
     every: Annotated[bool, typer.Option("--all", help="Show every attention, not the first only.")] = False,
     step: Step = None,
 ) -> None:
@@ -259,7 +264,7 @@ def look(
     from saccade import api
     from saccade.maps.render import save_maps, to_text
 
-    maps = api.load(run, step=step).look(text, target)
+    maps = api.load(run, step=step).look(text, target, pieces=pieces)
     if not maps:
         raise SaccadeError(f"the model of {run} has no attention to look at")
     for map_ in maps if every else maps[:1]:
@@ -293,7 +298,7 @@ def show_recipe(name: Annotated[str, typer.Argument(help="A recipe's name.")]) -
 @app.command()
 def demo(
     out_: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Where the runs go. [default: a new runs/demo-N]")
+        Path | None, typer.Option("--out", metavar="DIR", help="Where the runs go. (default: a new runs/demo-N)")
     ] = None,
 ) -> None:
     """Train reverse three ways, in two minutes, and look at what each attended to."""

@@ -58,6 +58,17 @@ def translate_lines(
         number += len(chunk)
 
 
+def alignment(predictor: Predictor, source: str, target: str) -> str:
+    """Which source word each target word looked at most, as Pharaoh pairs i-j over words between spaces."""
+    if not target.strip():
+        return ""
+    maps = predictor.look(source, target)
+    if not maps:
+        raise SaccadeError("this model has no attention, so it knows no alignment")
+    best = maps[0].mean[:-1].argmax(-1).tolist()  # the last row is the end of the sentence
+    return " ".join(f"{place}-{word}" for word, place in enumerate(best))
+
+
 def split_sentences(text: str) -> list[str]:
     """The sentences of a text, ended by a full stop, an exclamation or question mark."""
     return [part for part in SENTENCE_END.split(text.strip()) if part]
@@ -116,7 +127,9 @@ def compare_files(
     )
     signatures, scores = test()
     first, second = cast(Any, scores["BLEU"])
-    return Comparison(float(first.score), float(second.score), float(second.p_value or 1.0), str(signatures["BLEU"]))
+    # with no difference at all there is nothing to resample, and sacrebleu's count says the opposite of what it means
+    p_value = 1.0 if answers[0] == answers[1] else float(second.p_value)
+    return Comparison(float(first.score), float(second.score), p_value, str(signatures["BLEU"]))
 
 
 def _parts(task: Translate, line: str, where: str) -> list[str]:

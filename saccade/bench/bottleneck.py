@@ -7,6 +7,8 @@ Cho et al. (2014, "On the properties of neural machine translation") saw transla
 the length of the sentence. Here both models learn to reverse sequences, from the same data, with as many updates and
 about as many parameters; what is measured is the share of new sequences that are right from first to last symbol. The
 model without attention would get further with more updates; how much further is what one pays for the vector.
+
+The intervals are of the sequences drawn, with these two models as they are; another seed trains other models.
 """
 
 from __future__ import annotations

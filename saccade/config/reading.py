@@ -143,7 +143,7 @@ def _explain(error: ValidationError, source: str, lines: dict[str, int], given: 
             group, name = dotted.rpartition(".")[::2]
             problems.append(f"{where}: unknown key{did_you_mean(name, _keys_of(path[:-1]))}{_in_group(group)}")
         elif item["type"] == "missing":
-            problems.append(f"{where}: missing; a recipe must say it")
+            problems.append(f"{where}: missing; say it in the recipe or with --set {dotted}=VALUE")
         elif item["type"] in ("literal_error", "union_tag_invalid"):
             context = item["ctx"]
             allowed = (

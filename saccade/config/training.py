@@ -56,6 +56,7 @@ class DecodeSettings(Settings):
     """How an answer is searched."""
 
     beam: Positive = 1
+    valid_beam: Positive = 1  # while training: greedy search is enough to tell checkpoints apart
     length_penalty: Annotated[Float, Field(ge=0)] = 1.0  # exponent of Wu et al. (2016); 0 compares plain sums
     limit_factor: Annotated[Float, Field(gt=0)] = 2.0  # answers end after factor x source length + extra
     limit_extra: Count = 10

@@ -26,6 +26,9 @@ class Vocabulary(Protocol):
 
     def pieces(self, ids: Sequence[int]) -> list[str]: ...
 
+    def words(self, ids: Sequence[int]) -> list[tuple[str, list[int]]]:
+        """The words of a text between spaces, each with the places of its pieces; specials stand alone."""
+
     def save(self, directory: Path) -> None: ...
 
 
@@ -59,6 +62,9 @@ class Symbols:
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [(*SPECIALS, *self.symbols)[number] for number in ids]
+
+    def words(self, ids: Sequence[int]) -> list[tuple[str, list[int]]]:
+        return [(piece, [place]) for place, piece in enumerate(self.pieces(ids))]
 
     def save(self, directory: Path) -> None:
         (directory / self.FILE).write_text(json.dumps(self.symbols, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -119,9 +125,26 @@ class Pieces:
         """Each piece as text, a space at its beginning as ▁; parts of a character as the library writes bytes."""
         return [SPECIALS[number] if number < len(SPECIALS) else self._readable(number) for number in ids]
 
-    def starts_word(self, number: int) -> bool:
-        """Whether a piece begins a new word: it begins with a space."""
-        return number < len(SPECIALS) or self._texts[number].startswith("Ġ")
+    def words(self, ids: Sequence[int]) -> list[tuple[str, list[int]]]:
+        groups: list[list[int]] = []
+        spaces: list[int] = []  # they belong to the word that follows, at the end to the one before
+        for place, number in enumerate(ids):
+            special = number < len(SPECIALS)
+            in_word = bool(groups) and not spaces and ids[groups[-1][-1]] >= len(SPECIALS)
+            if not special and not self.decode([number]).strip():
+                spaces.append(place)
+            elif in_word and not special and not self._texts[number].startswith("Ġ"):
+                groups[-1].append(place)
+            elif special and spaces and groups and ids[groups[-1][-1]] >= len(SPECIALS):
+                groups[-1] += spaces
+                groups.append([place])
+                spaces = []
+            else:
+                groups.append([*spaces, place])
+                spaces = []
+        if spaces:
+            groups = [*groups[:-1], groups[-1] + spaces] if groups else [spaces]
+        return [(self._label([ids[place] for place in group]), group) for group in groups]
 
     def save(self, directory: Path) -> None:
         (directory / self.FILE).write_text(self._tokenizer.to_str(), encoding="utf-8")
@@ -133,6 +156,9 @@ class Pieces:
             return cls(Tokenizer.from_str(path.read_text(encoding="utf-8")))
         except Exception as error:  # the library raises plain Exception for a broken file
             raise SaccadeError(f"{path}: cannot read the vocabulary: {error}") from error
+
+    def _label(self, ids: Sequence[int]) -> str:
+        return SPECIALS[ids[-1]] if ids[-1] < len(SPECIALS) else self.decode(ids).strip()
 
     def _readable(self, number: int) -> str:
         text = self._tokenizer.decode([number - len(SPECIALS)], skip_special_tokens=False)

@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from saccade.errors import SaccadeError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+Groups = Sequence[tuple[str, Sequence[int]]]  # a label and the places it stands for
 
 SHADES = " ░▒▓█"
 LABEL = 12  # characters of a token that are shown
@@ -53,6 +56,14 @@ class AttentionMap:
     @property
     def mean(self) -> Tensor:
         return self.weights.mean(0)  # (T, S)
+
+    def grouped(self, rows: Groups, columns: Groups) -> AttentionMap:
+        """The same map over words instead of pieces: what a word's pieces looked at is averaged, what was looked at in
+        a word's pieces is summed, so that rows still sum to one."""
+        asked = torch.stack([self.weights[:, places].mean(1) for _, places in rows], dim=1)
+        seen = torch.stack([asked[:, :, places].sum(2) for _, places in columns], dim=2)
+        labels = (Tokens(tuple(label for label, _ in groups)) for groups in (rows, columns))
+        return AttentionMap(self.name, seen, *labels)
 
 
 def to_text(map_: AttentionMap, *, width: int = 80) -> str:

@@ -103,5 +103,6 @@ class Task(Protocol):
     def score(self, model: Any) -> Scores:
         """On the validation part, by real prediction."""
 
-    def look(self, model: Any, text: str, target: str | None = None) -> list[AttentionMap]:
-        """Every attention while the answer to `text` (or the given `target`) is written, the clearest summary first."""
+    def look(self, model: Any, text: str, target: str | None = None, *, pieces: bool = False) -> list[AttentionMap]:
+        """Every attention while the answer to `text` (or the given `target`) is written, the clearest summary first;
+        over words, or over the pieces that the model sees."""

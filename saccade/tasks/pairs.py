@@ -115,11 +115,16 @@ def predict_pairs(
 
 @torch.no_grad()
 def look_at_pair(
-    model: EncoderDecoder, source: list[int], target: list[int], vocabularies: tuple[Vocabulary, Vocabulary]
+    model: EncoderDecoder,
+    source: list[int],
+    target: list[int],
+    vocabularies: tuple[Vocabulary, Vocabulary],
+    *,
+    pieces: bool = True,
 ) -> list[AttentionMap]:
     """Replay the target, teacher-forced, with the taps on: exact for any search, all layers and heads.
 
-    First comes the average of all cross-attentions: the alignment.
+    First comes the average of all cross-attentions: the alignment. Unless `pieces` are wanted, axes are whole words.
     """
     batch = collate_pairs([(source, target)], [0])
     was_training = model.training
@@ -137,13 +142,25 @@ def look_at_pair(
         else:
             rows, columns = written, given if seen.causal else read
         maps.append(AttentionMap(seen.title, seen.weights[0], rows, columns))
+    maps = _alignment_first(maps, written, read)
+    if pieces:
+        return maps
+    words = {
+        read: vocabularies[0].words(source),
+        given: vocabularies[1].words([START, *target]),
+        written: vocabularies[1].words([*target, END]),
+    }
+    return [each.grouped(words[each.rows], words[each.columns]) for each in maps]
+
+
+def _alignment_first(maps: list[AttentionMap], written: Tokens, read: Tokens) -> list[AttentionMap]:
+    """The average of all cross-attentions, or the only one there is, before all others."""
     across = [each for each in maps if each.rows is written and each.columns is read]
     if len(across) > 1 or (across and across[0].heads > 1):
         average = torch.stack([each.weights.mean(0) for each in across]).mean(0)
-        maps.insert(0, AttentionMap("alignment: average of all cross-attentions", average[None], written, read))
+        maps = [AttentionMap("alignment: average of all cross-attentions", average[None], written, read), *maps]
     elif across:
-        maps.remove(across[0])
-        maps.insert(0, across[0])
+        maps = across + [each for each in maps if each is not across[0]]
     return maps
 
 

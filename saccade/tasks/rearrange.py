@@ -87,7 +87,11 @@ class Rearrange:
         samples = [(decode(s), decode(a), decode(t)) for (s, t), a in zip(pairs[:5], answers[:5], strict=True)]
         return Scores("exact", {"exact": exact / len(pairs), "symbols": right / total}, samples)
 
-    def look(self, model: EncoderDecoder, text: str, target: str | None = None) -> list[AttentionMap]:
+    def look(
+        self, model: EncoderDecoder, text: str, target: str | None = None, *, pieces: bool = False
+    ) -> list[AttentionMap]:
         source = self.vocabulary.encode(text)
         wanted = self.predict(model, [text])[0].text if target is None else target
-        return look_at_pair(model, source, self.vocabulary.encode(wanted), (self.vocabulary, self.vocabulary))
+        return look_at_pair(
+            model, source, self.vocabulary.encode(wanted), (self.vocabulary, self.vocabulary), pieces=pieces
+        )

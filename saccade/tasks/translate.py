@@ -16,7 +16,7 @@ from saccade.config.tasks import TranslateSettings
 from saccade.data.names import others_like, renamed, shared_name
 from saccade.data.readers import TextPair, hold_out, read_pairs, references_of
 from saccade.data.vocab import Pieces
-from saccade.decode import Method
+from saccade.decode import Beam, Method
 from saccade.errors import SaccadeError
 from saccade.maps.render import AttentionMap
 from saccade.metrics import bleu, chrf
@@ -136,7 +136,9 @@ class Translate:
         """BLEU and chrF of the first validation sentences, translated for real, against all their references."""
         references = references_of(self.pairs[1])
         sources = list(references)[: self.settings.valid_examples]
-        found = answer_pairs(model, self.pieces.encode_all(sources), self.recipe.decode)
+        decode = self.recipe.decode
+        method = Beam(decode.valid_beam, length_penalty=decode.length_penalty)
+        found = answer_pairs(model, self.pieces.encode_all(sources), decode, method)
         answers = [self.pieces.decode(hypotheses[0].tokens) for hypotheses in found]
         known = [references[source] for source in sources]
         samples = [(source, answer, refs[0]) for source, answer, refs in zip(sources, answers, known, strict=True)]
@@ -144,10 +146,12 @@ class Translate:
         values = {"bleu": bleu(answers, known).value, "chrf": chrf(answers, known).value, "cut": cut}
         return Scores("bleu", values, samples[:10])
 
-    def look(self, model: EncoderDecoder, text: str, target: str | None = None) -> list[AttentionMap]:
+    def look(
+        self, model: EncoderDecoder, text: str, target: str | None = None, *, pieces: bool = False
+    ) -> list[AttentionMap]:
         wanted = self.predict(model, [text])[0].text if target is None else target
         vocabularies = (self.pieces, self.pieces)
-        return look_at_pair(model, self.pieces.encode(text), self.pieces.encode(wanted), vocabularies)
+        return look_at_pair(model, self.pieces.encode(text), self.pieces.encode(wanted), vocabularies, pieces=pieces)
 
     def _swapped(self, example: Example) -> Example:
         """Now and then somebody else: drawn from the training's own random stream, so that a resume repeats it."""

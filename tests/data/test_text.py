@@ -115,10 +115,13 @@ def test_pieces_are_saved_and_loaded_as_they_were(pieces: Pieces, tmp_path: Path
         Pieces.load(tmp_path)
 
 
-def test_frequent_words_are_one_piece_and_start_words(pieces: Pieces) -> None:
-    ids = pieces.encode("Tom veut")
-    assert pieces.pieces(ids)[0] == "▁Tom"
-    assert pieces.starts_word(ids[0])
+def test_pieces_are_put_together_to_the_users_own_words(pieces: Pieces) -> None:
+    assert pieces.pieces(pieces.encode("Tom veut"))[0] == "▁Tom"
+    for text in ("Tom en veut vingt-trois.", "x  y", "  été  ", "Jane, (non) !", "日本 語"):
+        ids = [START, *pieces.encode(text), END]
+        words = pieces.words(ids)
+        assert [label for label, _ in words] == ["<start>", *text.split(), "<end>"], text
+        assert [place for _, places in words for place in places] == list(range(len(ids)))
 
 
 def test_names_are_swapped_on_both_sides_and_vowels_stay_vowels() -> None:

@@ -1,0 +1,241 @@
+"""Translation from files to scores, on a small real corpus: numbers in French and English."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from saccade import api
+from saccade.decode import Beam
+from saccade.errors import SaccadeError
+from saccade.metrics import bleu, chrf
+from saccade.translation import (
+    alignment,
+    compare_files,
+    evaluate_files,
+    split_sentences,
+    translate_lines,
+)
+from tests.numbers import corpus, english, french
+from tests.test_cli import saccade, sets  # noqa: F401 - a fixture
+
+SMALL = (
+    "task.pieces=360",
+    "task.swap_names=0.5",
+    "model.kind=transformer",
+    "model.width=48",
+    "model.hidden=96",
+    "model.heads=4",
+    "model.encoder_layers=1",
+    "model.decoder_layers=1",
+    "model.dropout=0.0",
+    "model.tie=all",
+    "train.batch_tokens=1024",
+    "train.steps=500",
+    "train.average=0.98",
+    "train.schedule.warmup=100",
+    "train.schedule.kind=cosine",
+    "train.optimizer.rate=5e-3",
+    "train.evaluate_every=250",
+    "train.save_every=250",
+    "train.threads=1",
+)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """numbers.fr, numbers.en"""
+    directory = tmp_path_factory.mktemp("numbers")
+    for name, side in (("numbers.fr", 0), ("numbers.en", 1)):
+        (directory / name).write_text("".join(f"{pair[side]}\n" for pair in corpus()), encoding="utf-8")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def trained(files: Path) -> Path:
+    where = [f'task.source="{files}/numbers.fr"', f'task.target="{files}/numbers.en"']
+    api.train("translate", out=files / "run", settings=[*where, *SMALL])
+    return files / "run"
+
+
+@pytest.fixture(scope="module")
+def model(trained: Path) -> api.Predictor:
+    return api.load(trained)
+
+
+def test_two_text_files_become_a_model_that_translates_what_it_never_saw(model: api.Predictor) -> None:
+    scores = model.score()
+    assert scores.main == "bleu"
+    assert scores.values["bleu"] > 80
+    assert scores.values["cut"] < 0.02
+
+
+def test_the_run_says_what_was_decided_from_the_data(files: Path, tmp_path: Path) -> None:
+    where = [f'task.source="{files}/numbers.fr"', f'task.target="{files}/numbers.en"', "train.steps=1"]
+    training = api.begin("translate", out=tmp_path / "run", settings=where)
+    assert any("900 pieces" in reason or "pieces: as many" in reason for reason in training.reasons)
+    assert any("2+2 layers, 96 wide" in reason for reason in training.reasons)
+    assert training.recipe.model.kind == "transformer"
+    assert training.recipe.task.pieces is not None
+
+
+def test_a_resumed_translation_is_bit_for_bit_the_unbroken_one(files: Path, tmp_path: Path) -> None:
+    """With swapped names, averaged weights and bfloat16 products."""
+    import torch
+
+    from saccade.train.run import Run
+
+    where = [f'task.source="{files}/numbers.fr"', f'task.target="{files}/numbers.en"']
+    more = ["train.steps=20", "train.save_every=5", "train.evaluate_every=10", "train.precision=bfloat16"]
+    settings = [*where, *SMALL, "model.dropout=0.2", "task.valid_examples=3", *more]
+    api.train("translate", out=tmp_path / "whole", settings=settings)
+    events = api.begin("translate", out=tmp_path / "broken", settings=settings).events()
+    for event in events:
+        if getattr(event, "step", 0) >= 10:
+            break
+    events.close()
+    api.resume(tmp_path / "broken")
+    whole, broken = (Run.open(tmp_path / name) for name in ("whole", "broken"))
+    for part in ("model", "optimizer", "random"):
+        one, other = getattr(whole.load(20), part), getattr(broken.load(20), part)
+        assert one.keys() == other.keys()
+        assert all(torch.equal(one[name], other[name]) for name in one)
+    assert all(torch.equal(whole.weights()[0][name], tensor) for name, tensor in broken.weights()[0].items())
+    assert not torch.equal(
+        whole.weights()[0]["encoder.embedding.weight"], whole.load(20).model["encoder.embedding.weight"]
+    )
+
+
+def test_lines_keep_their_order_and_blank_lines_stay_blank(model: api.Predictor) -> None:
+    lines = ["Il y en a trois.", "", "Tom en veut douze.", "   ", "Il y en a sept."]
+    found = list(translate_lines(model, lines, at_once=2))
+    assert [each.text for each in found] == [
+        "There are three of them.",
+        "",
+        "Tom wants twelve.",
+        "",
+        "There are seven of them.",
+    ]
+
+
+def test_a_batch_is_handed_out_before_the_next_is_read(model: api.Predictor) -> None:
+    read = []
+
+    def lines():  # type: ignore[no-untyped-def]
+        for number in (1, 2, 3, 4):
+            read.append(number)
+            yield f"Il y en a {french(number)}."
+
+    found = translate_lines(model, lines(), at_once=2)
+    next(found)
+    assert read == [1, 2]
+
+
+def test_a_long_line_is_split_into_sentences_and_a_long_sentence_is_refused(model: api.Predictor) -> None:
+    long = " ".join(f"Il y en a {french(number)}." for number in range(20, 44))
+    (found,) = translate_lines(model, [long])
+    assert found.text.count("There are") == 24
+    assert "translated as 24 sentences" in found.notes[-1]
+    with pytest.raises(SaccadeError, match=r"line 2: a sentence of \d+ pieces, and the model was trained on 100"):
+        list(translate_lines(model, ["Il y en a un.", long.replace(".", ",")]))
+
+
+def test_sentences_end_at_their_marks() -> None:
+    assert split_sentences(" Un. Deux ? Trois ! M. X… fin") == ["Un.", "Deux ?", "Trois !", "M.", "X…", "fin"]
+
+
+def test_alignment_is_over_the_users_own_words(model: api.Predictor) -> None:
+    pairs = [
+        tuple(map(int, pair.split("-")))
+        for pair in alignment(model, "Tom en veut deux cent six.", "Tom wants two hundred and six.").split()
+    ]
+    assert [target for _, target in pairs] == list(range(6))
+    assert all(0 <= source < 6 for source, _ in pairs)
+
+
+def test_words_and_pieces_can_both_be_looked_at(model: api.Predictor) -> None:
+    words, pieces = (model.look("Tom en veut vingt-trois.", pieces=choice)[0] for choice in (False, True))
+    assert words.columns.labels == ("Tom", "en", "veut", "vingt-trois.")
+    assert len(pieces.columns) > 4
+    assert words.weights.sum(-1).allclose(pieces.weights.sum(-1).new_ones(words.weights.shape[:2]))
+
+
+def test_files_are_scored_with_signature_and_interval(model: api.Predictor, files: Path, trained: Path) -> None:
+    source, target = files / "some.fr", files / "some.en"
+    source.write_text("".join(f"Il y en a {french(n)}.\n" for n in range(100, 160)))
+    target.write_text("".join(f"There are {english(n)} of them.\n" for n in range(100, 160)))
+    found = evaluate_files(model, source, [target])
+    assert found.sentences == 60
+    assert found.scores[0].value > 70
+    assert found.scores[0].margin is not None
+    assert "tok:13a" in found.scores[0].signature
+    same = compare_files((model, model), source, [target])
+    assert same.first == same.second
+    assert same.p_value > 0.05
+    early = api.load(trained, step=250)
+    assert evaluate_files(early, source, [target], Beam(1)).scores[2].name == "chrF"
+    target.write_text("one line\n")
+    with pytest.raises(SaccadeError, match=r"some.fr has 60 lines and .*some.en has 1"):
+        evaluate_files(model, source, [target])
+
+
+def test_scores_refuse_lists_that_do_not_match() -> None:
+    with pytest.raises(SaccadeError, match="2 answers cannot be scored with 1 references"):
+        bleu(["a", "b"], [["a"]])
+    with pytest.raises(SaccadeError, match="nothing to score"):
+        chrf([], [])
+    assert bleu(["the cat sat down"], [["a dog", "the cat sat down"]]).value == pytest.approx(100)
+
+
+def test_the_commands_translate_check_and_evaluate(saccade, trained: Path, files: Path) -> None:  # noqa: F811
+    code, out, err = saccade("translate", "Tom en veut neuf.", "--model", str(trained))
+    assert (code, out, err) == (0, "Tom wants nine.\n", "")
+    code, out, _ = saccade(
+        "translate", "--model", str(trained), "--input", "-", "--n-best", "2", "--scores", stdin="Il y en a dix.\n\n"
+    )
+    assert code == 0
+    assert [len(line.split("\t")) for line in out.splitlines()] == [3, 3, 1]
+    Path("in.txt").write_text("Il y en a sept.\n")
+    assert (
+        saccade("translate", "--model", str(trained), "--input", "in.txt", "--output", "out.txt", "--alignments")[0]
+        == 0
+    )
+    assert Path("out.txt").read_text().startswith("There are seven of them.\t")
+    code, _, err = saccade("translate", "x")
+    assert code == 2
+    assert "--model" in err
+    code, out, _ = saccade(
+        "evaluate",
+        str(trained),
+        "--source",
+        str(files / "numbers.fr"),
+        "--target",
+        str(files / "numbers.en"),
+        "--beam",
+        "1",
+    )
+    assert code == 0
+    assert out.startswith("BLEU ")
+    assert "2,000 sentences" in out
+    code, out, _ = saccade("check", str(files / "numbers.fr"), str(files / "numbers.en"), "--json")
+    assert code == 0
+    assert json.loads(out)["pairs"] == 2000
+    code, out, _ = saccade("check", str(files / "numbers.fr"), str(files / "numbers.en"))
+    assert "2,000 pairs" in out
+    assert all(len(line) <= 80 for line in out.splitlines())
+    Path("empty").write_text("")
+    assert saccade("check", "empty", "empty")[0] == 2
+
+
+def test_a_run_that_does_not_translate_says_so(tmp_path: Path) -> None:
+    api.train("reverse", out=tmp_path / "run", settings=["train.steps=1", "task.train_examples=50"])
+    with pytest.raises(SaccadeError, match="trained to reverse, not to translate"):
+        list(translate_lines(api.load(tmp_path / "run"), ["a"]))
+
+
+def test_train_translate_without_files_says_what_is_missing(saccade) -> None:  # noqa: F811
+    code, _, err = saccade("train", "translate", *sets())
+    assert code == 2
+    assert "task.source: missing" in err
