@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,6 +101,24 @@ def load(path: str | Path, *, step: int | None = None, task: Task | None = None)
     model = _model(task)
     load_tensors(model, tensors, f"the weights of {run.path}")
     return Predictor(task, model.eval(), recipe)
+
+
+def pack(path: str | Path, out: str | Path, *, half: bool = True) -> Run:
+    """A copy of a run with what is needed to use it and nothing else: recipe, vocabulary, final weights.
+
+    `half` stores the weights in float16, half the size; the recipe keeps the names of its data files, not their
+    folders.
+    """
+    run, recipe, _ = _open(path, None)
+    tensors, state = run.weights()
+    kept = {name: tensor.half() if half and tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
+    files = ("source", "target", "valid_source", "valid_target")
+    named = {key: Path(value).name for key in files if (value := getattr(recipe.task, key, None)) is not None}
+    packed = Run.create(out, dump_recipe(recipe.model_copy(update={"task": recipe.task.model_copy(update=named)})))
+    for file in run.vocab.iterdir():
+        shutil.copy(file, packed.vocab / file.name)
+    packed.save_final(kept, state)
+    return packed
 
 
 @dataclass(frozen=True)

@@ -215,6 +215,66 @@ def compare(
 
 
 @app.command()
+def ladder(
+    source: Annotated[Path, typer.Option(help="The sentences, or a .tsv with both sides.")],
+    target: Annotated[Path | None, typer.Option(help="Their translations, line by line.")] = None,
+    minutes: Annotated[float, typer.Option(min=0.01, help="For all four models together.")] = 20.0,
+    out_: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the four runs and the plot go.")] = Path(
+        "runs/ladder"
+    ),
+    settings: Settings = None,
+) -> None:
+    """The course on your own data: RNN, RNN with attention, convolutional, Transformer, the same minutes each."""
+    from saccade import display
+
+    given = [f"task.source={json.dumps(str(source))}"]
+    given += [] if target is None else [f"task.target={json.dumps(str(target))}"]
+    display.climb(out_, [*given, *(settings or ())], minutes, out)
+
+
+@app.command()
+def plan(
+    recipe: Annotated[str, typer.Argument(help="A recipe by name or a YAML file.")],
+    settings: Settings = None,
+    source: Annotated[
+        Path | None, typer.Option(help="For translate: the sentences, or a .tsv with both sides.")
+    ] = None,
+    target: Annotated[Path | None, typer.Option(help="For translate: their translations.")] = None,
+    probe: Annotated[bool, typer.Option(help="Make a few updates to see how fast this machine is.")] = True,
+) -> None:
+    """What a recipe costs before it is trained: parameters, operations, memory, minutes on this machine."""
+    from rich.table import Table
+
+    from saccade.config import load_recipe
+    from saccade.plan import plan as count
+
+    given = {"source": source, "target": target}
+    chosen = [f"task.{key}={json.dumps(str(path))}" for key, path in given.items() if path is not None]
+    loaded = load_recipe(recipe, [*chosen, *(settings or ())])
+    found = count(loaded, probe=probe)
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for part, number in found.parts.items():
+        table.add_row(part, f"{number:,} parameters")
+    table.add_row("all", f"{found.parameters:,} parameters")
+    table.add_row(
+        "operations per target token",
+        f"{found.forward_flops / 1e6:,.1f} M forward, {found.training_flops / 1e6:,.1f} M in training",
+    )
+    table.add_row("memory to use it", f"{found.weight_bytes / 1e6:,.0f} MB of weights")
+    table.add_row(
+        "memory to train it",
+        f"{found.training_bytes / 1e6:,.0f} MB: weights, optimizer, "
+        f"{found.activation_bytes / 1e6:,.0f} MB for one batch",
+    )
+    if found.tokens_per_second is not None:
+        minutes = found.minutes(loaded.train.steps) or 0.0
+        table.add_row(
+            "on this machine", f"{found.tokens_per_second:,.0f} target tokens/s, at most {minutes:,.0f} minutes"
+        )
+    out.print(table)
+
+
+@app.command()
 def check(
     source: Annotated[Path, typer.Argument(help="The sentences, or a .tsv with both sides.")],
     target: Annotated[Path | None, typer.Argument(help="Their translations, line by line.")] = None,
@@ -254,7 +314,8 @@ def look(
         str | None, typer.Option(help="Look while this answer is written instead of the model's.")
     ] = None,
     out_: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="All layers and heads as .png, .svg, .pdf or .json.")
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="All layers and heads: .html, .png, .svg, .pdf or .json."),
     ] = None,
     pieces: Annotated[bool, typer.Option("--pieces", help="Over subword pieces, not words.")] = False,
     every: Annotated[bool, typer.Option("--all", help="Show every attention, not the first only.")] = False,
@@ -272,6 +333,36 @@ def look(
     if out_ is not None:
         save_maps(maps, out_)
         out.print(f"{len(maps)} maps in {out_}", markup=False)
+
+
+@app.command()
+def pack(
+    run: RunPath,
+    out_: Annotated[Path, typer.Argument(metavar="OUT", help="The new, small run directory.")],
+    full: Annotated[bool, typer.Option("--full", help="Keep float32 weights; the default stores float16.")] = False,
+) -> None:
+    """Copy what is needed to use a run, and nothing else: recipe, vocabulary, final weights."""
+    from saccade import api
+
+    packed = api.pack(run, out_, half=not full)
+    size = sum(file.stat().st_size for file in packed.path.rglob("*") if file.is_file())
+    out.print(f"{packed.path}: {size / 1e6:.1f} MB", markup=False)
+
+
+@app.command()
+def verify(run: RunPath, step: Step = None) -> None:
+    """Check the laws on this very model: cache, batch, padding, looking, saving. Exit code 1 if one is broken."""
+    from rich.table import Table
+
+    from saccade import api
+    from saccade.verify import verify as check_laws
+
+    laws = check_laws(api.load(run, step=step))
+    table = Table("law", "difference", "may be", "", box=None, pad_edge=False)
+    for law in laws:
+        table.add_row(law.name, f"{law.difference:.1e}", f"{law.tolerance:.0e}", "holds" if law.holds else "BROKEN")
+    out.print(table)
+    raise SystemExit(0 if all(law.holds for law in laws) else 1)
 
 
 @recipes.callback()

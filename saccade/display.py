@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from saccade import api
+from saccade import api, ladder
 from saccade.maps.render import save_maps, to_text
 from saccade.train.signals import watch_for_stop
 from saccade.train.trainer import Evaluated, Event, Stopped
@@ -73,6 +73,26 @@ def demo(directory: Path | None, console: Console) -> None:
     console.rule(style="dim")
     console.print(table)
     console.print("attention maps: " + ", ".join(map(str, pictures)), markup=False, soft_wrap=True)
+
+
+def climb(directory: Path, settings: Sequence[str], minutes: float, console: Console) -> None:
+    """Show the four rungs as they are trained, then the table, and save the plot."""
+
+    def tell(name: str, event: Event) -> None:
+        if isinstance(event, Evaluated):
+            console.print(f"{name}: {_evaluated(event)}", markup=False, soft_wrap=True)
+
+    rungs = ladder.climb(directory, settings, minutes=minutes, tell=tell)
+    table = Table("model", "parameters", "updates", "BLEU", "chrF", "p", box=None, pad_edge=False)
+    for rung in rungs:
+        scores = [f"{score.value:.1f} ± {score.margin:.1f}" for score in (rung.bleu, rung.chrf)]
+        p_value = "" if rung.p_value is None else f"{rung.p_value:.3f}"
+        table.add_row(rung.name, f"{rung.parameters:,}", f"{rung.updates:,}", *scores, p_value)
+    console.print(table)
+    console.print(f"{minutes / len(rungs):g} minutes each; p: of the difference to the row above", markup=False)
+    console.print(rungs[0].bleu.signature, markup=False, soft_wrap=True)
+    ladder.plot(rungs).savefig(directory / "ladder.png", dpi=110)
+    console.print(f"score against length: {directory / 'ladder.png'}", markup=False, soft_wrap=True)
 
 
 @contextmanager

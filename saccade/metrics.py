@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.significance import PairedTest
 
 from saccade.errors import SaccadeError
 
@@ -38,6 +39,22 @@ def bleu(
 def chrf(answers: Sequence[str], references: Sequence[Sequence[str]], *, interval: bool = False) -> TextScore:
     """chrF (Popovic 2015) by sacrebleu."""
     return _score(CHRF(), "chrF", answers, references, interval)
+
+
+def paired_p_value(first: Sequence[str], second: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    """How probable so large a difference in BLEU is by chance: paired bootstrap resampling (Koehn 2004) by
+    sacrebleu."""
+    if list(first) == list(second):
+        return 1.0  # nothing to resample: sacrebleu would count no larger difference and call it significant
+    known: Any = streams(first, references)
+    test = PairedTest(
+        [("first", list(first)), ("second", list(second))],
+        {"BLEU": BLEU(references=known)},
+        references=None,
+        test_type="bs",
+        n_samples=RESAMPLES,
+    )
+    return float(cast(Any, test()[1]["BLEU"])[1].p_value)
 
 
 def streams(answers: Sequence[str], references: Sequence[Sequence[str]]) -> list[list[str | None]]:

@@ -8,16 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
-
-from sacrebleu.metrics.bleu import BLEU
-from sacrebleu.significance import PairedTest
 
 from saccade.api import Predictor
 from saccade.data.readers import read_lines
 from saccade.decode import Method
 from saccade.errors import SaccadeError
-from saccade.metrics import TextScore, bleu, chrf, streams
+from saccade.metrics import TextScore, bleu, chrf, paired_p_value
 from saccade.tasks.base import Answer, Prediction
 from saccade.tasks.translate import Translate
 
@@ -117,19 +113,8 @@ def compare_files(
     """Paired bootstrap resampling (Koehn 2004) by sacrebleu."""
     lines, references = _read_evaluation(source, targets)
     answers = [[each.text for each in translate_lines(one, lines, at_once=64)] for one in predictors]
-    known: Any = streams(answers[0], references)
-    test = PairedTest(
-        [("first", answers[0]), ("second", answers[1])],
-        {"BLEU": BLEU(references=known)},
-        references=None,
-        test_type="bs",
-        n_samples=1000,
-    )
-    signatures, scores = test()
-    first, second = cast(Any, scores["BLEU"])
-    # with no difference at all there is nothing to resample, and sacrebleu's count says the opposite of what it means
-    p_value = 1.0 if answers[0] == answers[1] else float(second.p_value)
-    return Comparison(float(first.score), float(second.score), p_value, str(signatures["BLEU"]))
+    first, second = (bleu(each, references) for each in answers)
+    return Comparison(first.value, second.value, paired_p_value(answers[0], answers[1], references), first.signature)
 
 
 def _parts(task: Translate, line: str, where: str) -> list[str]:

@@ -229,6 +229,34 @@ def test_the_commands_translate_check_and_evaluate(saccade, trained: Path, files
     assert saccade("check", "empty", "empty")[0] == 2
 
 
+def test_a_packed_run_is_small_knows_no_folders_and_translates_alike(
+    trained: Path, model: api.Predictor, tmp_path: Path
+) -> None:
+    packed = api.pack(trained, tmp_path / "packed")
+    assert str(trained.parent) not in packed.recipe_text
+    assert (tmp_path / "packed/final/model.safetensors").stat().st_size < 0.6 * (
+        trained / "final/model.safetensors"
+    ).stat().st_size
+    lines = [f"Tom en veut {french(number)}." for number in range(200, 220)]
+    again = api.load(tmp_path / "packed")
+    assert [each.text for each in translate_lines(again, lines)] == [
+        each.text for each in translate_lines(model, lines)
+    ]
+
+
+def test_the_ladder_trains_four_models_for_the_same_minutes(saccade, files: Path) -> None:  # noqa: F811
+    quick = ["task.pieces=360", "task.valid_examples=40", "train.batch_tokens=512", "train.threads=1"]
+    quick += ["train.evaluate_every=100000", "train.save_every=100000"]
+    source, target = str(files / "numbers.fr"), str(files / "numbers.en")
+    code, out, err = saccade("ladder", "--source", source, "--target", target, "--minutes", "0.12", *sets(*quick))
+    assert (code, err) == (0, "")
+    for name in ("recurrent, one vector", "recurrent, attention", "convolutional, attention", "Transformer"):
+        assert f"\n{name} " in out
+    assert all(len(line) <= 80 for line in out[out.index("parameters") :].splitlines())
+    assert Path("runs/ladder/ladder.png").stat().st_size > 5000
+    assert len(list(Path("runs/ladder").glob("*/final"))) == 4
+
+
 def test_a_run_that_does_not_translate_says_so(tmp_path: Path) -> None:
     api.train("reverse", out=tmp_path / "run", settings=["train.steps=1", "task.train_examples=50"])
     with pytest.raises(SaccadeError, match="trained to reverse, not to translate"):

@@ -1,4 +1,4 @@
-"""An attention map, and its pictures: in the terminal, as PNG or SVG, as JSON."""
+"""An attention map, and its pictures: in the terminal, as PNG or SVG, as a page, as JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Groups = Sequence[tuple[str, Sequence[int]]]  # a label and the places it stands
 
 SHADES = " ░▒▓█"
 LABEL = 12  # characters of a token that are shown
-FORMATS = (".png", ".svg", ".pdf", ".json")
+FORMATS = (".png", ".svg", ".pdf", ".html", ".json")
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,11 @@ def save_maps(maps: Sequence[AttentionMap], path: str | Path) -> None:
     if path.suffix == ".json":
         path.write_text(to_json(maps), encoding="utf-8")
         return
+    if path.suffix == ".html":
+        from saccade.maps.html import to_html
+
+        path.write_text(to_html(maps), encoding="utf-8", newline="\n")
+        return
     from matplotlib.figure import Figure
 
     panels = [panel for map_ in maps for panel in _panels(map_)]
@@ -128,13 +133,13 @@ def to_json(maps: Sequence[AttentionMap]) -> str:
         }
         for map_ in maps
     ]
-    return json.dumps({"maps": content}, ensure_ascii=False)
+    return json.dumps({"maps": content})  # in ASCII: a label may hold half a character
 
 
 def _panels(map_: AttentionMap) -> list[tuple[str, Tensor, AttentionMap]]:
     if map_.heads == 1:
         return [(map_.name, map_.weights[0], map_)]
-    return [(f"{map_.name}, head {head}", map_.weights[head], map_) for head in range(map_.heads)]
+    return [(f"{map_.name}, head {head + 1}", map_.weights[head], map_) for head in range(map_.heads)]
 
 
 def _draw(axes: Axes, title: str, weights: Tensor, map_: AttentionMap) -> None:

@@ -10,6 +10,7 @@ of a head, E value width of a head, D model width, M memory width, W hypotheses 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -154,10 +155,11 @@ class Attention(nn.Module):
             mask, causal = seen.mask_of(query.shape[2], len(kv), x.device), False
             mask = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
         key, value = kv.key, kv.value
-        if x.device.type == "cpu" and query.dtype == torch.bfloat16 and x.requires_grad:
-            # the processor's fused kernel has a backward in bfloat16 ten times slower than in float32
+        # the processor's fused kernel has a backward in bfloat16 ten times slower than in float32
+        slow = x.device.type == "cpu" and query.dtype == torch.bfloat16 and torch.is_grad_enabled()
+        if slow:
             query, key, value = query.float(), key.float(), value.float()
-        with torch.autocast(x.device.type, enabled=False):
+        with torch.autocast("cpu", enabled=False) if slow else nullcontext():
             context = F.scaled_dot_product_attention(
                 query,
                 key,

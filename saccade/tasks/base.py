@@ -68,7 +68,8 @@ class Scores:
 
     main: str
     values: Mapping[str, float]
-    samples: Sequence[tuple[str, str, str]] = field(default=())  # input, answer, reference
+    samples: Sequence[tuple[str, str, str]] = field(default=())  # input, answer, reference; all that was scored
+    references: Sequence[Sequence[str]] = field(default=())  # all references of each, where there may be several
 
     @property
     def decisive(self) -> float:

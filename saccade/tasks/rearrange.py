@@ -84,7 +84,7 @@ class Rearrange:
             right += sum(a == b for a, b in zip(answer, target, strict=False))
             total += max(len(target), len(answer))
         decode = self.vocabulary.decode
-        samples = [(decode(s), decode(a), decode(t)) for (s, t), a in zip(pairs[:5], answers[:5], strict=True)]
+        samples = [(decode(s), decode(a), decode(t)) for (s, t), a in zip(pairs, answers, strict=True)]
         return Scores("exact", {"exact": exact / len(pairs), "symbols": right / total}, samples)
 
     def look(

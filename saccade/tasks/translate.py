@@ -144,7 +144,7 @@ class Translate:
         samples = [(source, answer, refs[0]) for source, answer, refs in zip(sources, answers, known, strict=True)]
         cut = sum(hypotheses[0].stopped != "eos" for hypotheses in found) / len(found)
         values = {"bleu": bleu(answers, known).value, "chrf": chrf(answers, known).value, "cut": cut}
-        return Scores("bleu", values, samples[:10])
+        return Scores("bleu", values, samples, known)
 
     def look(
         self, model: EncoderDecoder, text: str, target: str | None = None, *, pieces: bool = False

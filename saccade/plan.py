@@ -1,0 +1,146 @@
+"""What a recipe will cost, before anything is trained: parameters, operations, memory, and minutes on this machine.
+
+Everything but the minutes is counted on the meta device, on the code that will run: no formula that could drift from
+it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils.flop_counter import FlopCounterMode
+
+from saccade.api import make_task
+from saccade.config import Recipe
+from saccade.config.tasks import TranslateSettings
+from saccade.data.toy import symbol_names
+from saccade.data.vocab import SPECIALS
+from saccade.models import MODELS
+from saccade.models.shapes import EncoderDecoder, parameter_count
+from saccade.nn.losses import token_loss
+from saccade.train.optim import make_optimizer
+
+LENGTH = 32  # tokens of a sentence that operations and memory are counted with
+PROBE_STEPS = 3
+BYTES = 4  # of a float32 number
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The counts of one recipe. Operations are multiplications and additions, of one target token in training."""
+
+    parts: dict[str, int]
+    parameters: int
+    forward_flops: float
+    training_flops: float
+    weight_bytes: int
+    optimizer_bytes: int  # gradients, both moments, and the average of the weights where there is one
+    activation_bytes: int  # saved for the backward pass of one batch
+    tokens_per_update: int
+    tokens_per_second: float | None = None
+
+    @property
+    def training_bytes(self) -> int:
+        return self.weight_bytes + self.optimizer_bytes + self.activation_bytes
+
+    def minutes(self, updates: int) -> float | None:
+        """How long so many updates take at the probed speed, evaluations not counted."""
+        if self.tokens_per_second is None:
+            return None
+        return updates * self.tokens_per_update / self.tokens_per_second / 60
+
+
+def plan(recipe: Recipe, *, probe: bool = True) -> Plan:
+    """Count a recipe; with `probe`, also make a few updates with random tokens to see how fast this machine is."""
+    recipe, _ = make_task(recipe).fitted()
+    size = _vocabulary(recipe)
+    rows = max(1, recipe.train.batch_tokens // LENGTH)
+    with torch.device("meta"):
+        model = MODELS[recipe.model.kind](recipe.model, size, size)
+        counted = FlopCounterMode(display=False)
+        with counted:
+            source, target = _batch(rows, size)
+            model.output(model(source, None, target))
+        forward = counted.get_total_flops() / (rows * LENGTH)
+        activations = _saved_bytes(model, rows, size)
+    parameters = parameter_count(model)
+    copies = 3 + (1 if recipe.train.average else 0)
+    speed = _probe(recipe, size, rows) if probe else None
+    return Plan(
+        parts=_parts(model),
+        parameters=parameters,
+        forward_flops=forward,
+        training_flops=3 * forward,  # the backward pass has two products for each one of the forward pass
+        weight_bytes=BYTES * parameters,
+        optimizer_bytes=copies * BYTES * parameters,
+        activation_bytes=activations,
+        tokens_per_update=rows * LENGTH * recipe.train.accumulate,
+        tokens_per_second=speed,
+    )
+
+
+def _vocabulary(recipe: Recipe) -> int:
+    task = recipe.task
+    if isinstance(task, TranslateSettings):
+        assert task.pieces is not None, "fitted() decides it"
+        return task.pieces
+    return len(SPECIALS) + len(symbol_names(task.symbols))
+
+
+def _parts(model: EncoderDecoder) -> dict[str, int]:
+    """Parameters by part; what is shared counts where it stands first."""
+    parts: dict[str, int] = {}
+    for name, parameter in model.named_parameters():
+        words = name.split(".")
+        part = f"{words[0]} {'embedding' if 'embedding' in words else 'layers'}" if words[0] != "output" else "output"
+        parts[part] = parts.get(part, 0) + parameter.numel()
+    return parts
+
+
+def _batch(rows: int, size: int) -> tuple[Tensor, Tensor]:
+    source, target = (torch.randint(len(SPECIALS), size, (rows, LENGTH)) for _ in range(2))
+    return source, target
+
+
+def _saved_bytes(model: nn.Module, rows: int, size: int) -> int:
+    """Bytes of all tensors that the backward pass of one batch needs, parameters not counted, each storage once."""
+    own = {id(parameter) for parameter in model.parameters()}
+    seen: dict[int, Tensor] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        base = tensor if tensor._base is None else tensor._base
+        if id(base) not in own:
+            seen[id(base)] = base
+        return tensor
+
+    with saved_tensors_hooks(pack, lambda tensor: tensor):
+        source, target = _batch(rows, size)
+        states = model(source, None, target)
+    total = sum(tensor.numel() * tensor.element_size() for tensor in seen.values())
+    del states
+    return total
+
+
+def _probe(recipe: Recipe, size: int, rows: int) -> float:
+    """Target tokens per second of real updates with random tokens; the first is not counted."""
+    if recipe.train.threads is not None:
+        torch.set_num_threads(recipe.train.threads)
+    model = MODELS[recipe.model.kind](recipe.model, size, size)
+    optimizer = make_optimizer(model, recipe.train.optimizer)
+    source, target = _batch(rows, size)
+    mask = torch.ones(rows, LENGTH, dtype=torch.bool)
+    seconds = 0.0
+    for step in range(1 + PROBE_STEPS):
+        begun = time.monotonic()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=recipe.train.precision == "bfloat16"):
+            states = model(source, mask, target)
+            loss = token_loss(states, target, mask, model.output, smoothing=recipe.train.smoothing)
+        (loss.smoothed / mask.sum()).backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        seconds += time.monotonic() - begun if step else 0.0
+    return PROBE_STEPS * rows * LENGTH / seconds

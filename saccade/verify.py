@@ -1,0 +1,110 @@
+"""The laws, on a user's own model: what must be equal is computed both ways, and the difference shown."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from saccade.api import Predictor
+from saccade.data.vocab import END, PAD, START
+from saccade.decode import Beam, Greedy, never, search
+from saccade.errors import SaccadeError
+from saccade.maps.record import record
+from saccade.models.shapes import EncoderDecoder
+from saccade.tasks.pairs import PairBatch
+from saccade.train.run import Run
+from saccade.train.trainer import load_tensors, named_tensors
+
+SENTENCES = 8
+TOLERANCE = 1e-9  # of float64; the model is checked in double precision, where a difference is a mistake, not rounding
+
+
+@dataclass(frozen=True)
+class Law:
+    """One law: the largest difference found, and what may be at most."""
+
+    name: str
+    difference: float
+    tolerance: float
+
+    @property
+    def holds(self) -> bool:
+        return self.difference <= self.tolerance
+
+
+@torch.no_grad()
+def verify(predictor: Predictor) -> list[Law]:
+    """Check the laws on the first validation examples of the model's own task."""
+    examples = list(predictor.task.examples("valid"))[:SENTENCES]
+    batch = predictor.task.collate(examples, range(len(examples)))
+    if not isinstance(batch, PairBatch):
+        raise SaccadeError(f"{predictor.recipe.task.kind} is no task from sequence to sequence; its laws are not known")
+    single = named_tensors(predictor.model)
+    model: EncoderDecoder = predictor.task.model().double().eval()  # type: ignore[assignment]
+    load_tensors(model, single, "the model")
+    return [*_laws(model, batch), _saved(single)]
+
+
+def _laws(model: EncoderDecoder, batch: PairBatch) -> Iterator[Law]:
+    given = batch.target[:, :-1]
+    whole = model(batch.source, batch.source_mask, given)
+    real = batch.target_mask[..., None]
+
+    def law(name: str, other: Tensor) -> Law:
+        return Law(name, float(((whole - other) * real).abs().max()), TOLERANCE)
+
+    past = model.begin(model.encode(batch.source, batch.source_mask), given.shape[1])
+    steps = []
+    for tokens in given.split(1, dim=1):
+        state, past = model.decoder.step(tokens, past)
+        steps.append(state)
+    yield law("step by step equals all at once", torch.cat(steps, dim=1))
+
+    with record(model):
+        yield law("looking changes nothing (fused equals explicit)", model(batch.source, batch.source_mask, given))
+
+    order = torch.arange(len(given)).flip(0)
+    turned = model(batch.source[order], batch.source_mask[order], given[order])
+    yield law("the order of the batch changes nothing", turned[order])
+
+    alone = [
+        model(batch.source[n : n + 1, : int(batch.source_mask[n].sum())], None, given[n : n + 1])
+        for n in range(len(given))
+    ]
+    yield law("batch size and padding change nothing", torch.cat(alone))
+
+    changed = given.clone()
+    changed[:, -1] = torch.where(given[:, -1] == END, START, END)
+    future = model(batch.source, batch.source_mask, changed)
+    yield Law("the future changes nothing", float((whole - future)[:, :-1].abs().max()), TOLERANCE)
+
+    yield _beam(model, batch)
+
+
+def _beam(model: EncoderDecoder, batch: PairBatch) -> Law:
+    """A beam of one finds what greedy search finds: the number of sentences in which it does not."""
+    limits = [2 * int(mask.sum()) + 10 for mask in batch.source_mask]
+
+    def found(method: Greedy | Beam) -> list[tuple[int, ...]]:
+        past = model.begin(model.encode(batch.source, batch.source_mask), max(limits))
+        rules = [never([PAD, START])]
+        answers = search(model.step, past, start=START, end=END, limits=limits, method=method, rules=rules)
+        return [hypotheses[0].tokens for hypotheses in answers]
+
+    different = sum(one != other for one, other in zip(found(Greedy()), found(Beam(1)), strict=True))
+    return Law("a beam of one is greedy search", float(different), 0.0)
+
+
+def _saved(tensors: dict[str, Tensor]) -> Law:
+    """Weights come back from the disk bit for bit: the number of tensors that do not."""
+    with tempfile.TemporaryDirectory() as directory:
+        run = Run.create(Path(directory) / "run", "format: 1\n")
+        run.save_final(tensors, {})
+        again, _ = run.weights()
+        different = sum(not torch.equal(tensors[name], again[name]) for name in tensors)
+    return Law("saved and loaded bit for bit", float(different), 0.0)

@@ -1,0 +1,50 @@
+"""Counts of a recipe against counts by hand and against the built model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from saccade.api import make_task
+from saccade.config import load_recipe
+from saccade.models.shapes import parameter_count
+from saccade.plan import LENGTH, plan
+from tests.test_cli import saccade  # noqa: F401 - a fixture
+
+
+@pytest.mark.parametrize("recipe", ["reverse", "reverse-rnn", "reverse-attention"])
+def test_parameters_are_those_of_the_model_that_is_built(recipe: str) -> None:
+    loaded = load_recipe(recipe)
+    counted = plan(loaded, probe=False)
+    assert counted.parameters == parameter_count(make_task(loaded).model()) == sum(counted.parts.values())
+    assert counted.tokens_per_second is None
+    assert counted.minutes(100) is None
+
+
+def test_operations_are_twice_the_weights_each_token_meets_and_the_attention_on_top() -> None:
+    settings = ["model.width=64", "model.hidden=128", "model.encoder_layers=1", "model.decoder_layers=1"]
+    counted = plan(load_recipe("reverse", settings), probe=False)
+    width, hidden, vocabulary = 64, 128, 23
+    matrices = (4 + 8) * width * width + 2 * 2 * width * hidden + vocabulary * width
+    attention = 3 * 2 * LENGTH * width  # three attentions, scores and sums, over all positions
+    assert counted.forward_flops == pytest.approx(2 * (matrices + attention), rel=0.02)
+    assert counted.training_flops == 3 * counted.forward_flops
+
+
+def test_memory_grows_with_the_batch_and_the_average_costs_a_copy() -> None:
+    small, large = (plan(load_recipe("reverse", [f"train.batch_tokens={n}"]), probe=False) for n in (1024, 4096))
+    assert large.activation_bytes == pytest.approx(4 * small.activation_bytes, rel=0.1)
+    averaged = plan(load_recipe("reverse", ["train.average=0.9"]), probe=False)
+    assert averaged.optimizer_bytes - small.optimizer_bytes == small.weight_bytes
+
+
+def test_the_command_shows_it_all_within_eighty_columns(saccade, tmp_path: Path) -> None:  # noqa: F811
+    code, out, err = saccade("plan", "reverse", "--set", "train.batch_tokens=256")
+    assert (code, err) == (0, "")
+    assert "tokens/s" in out
+    assert all(len(line) <= 80 for line in out.splitlines())
+    Path("a.fr").write_text("".join(f"phrase {n}\n" for n in range(300)))
+    code, out, _ = saccade("plan", "translate", "--source", "a.fr", "--target", "a.fr", "--no-probe")
+    assert code == 0
+    assert "encoder embedding" in out
