@@ -336,6 +336,18 @@ def look(
 
 
 @app.command()
+def report(
+    run: RunPath,
+    out_: Annotated[Path, typer.Option("--out", metavar="FILE", help="The page.")] = Path("report.html"),
+) -> None:
+    """A run on one offline page: curves, scores, samples as they improved, where it looked, the recipe."""
+    from saccade.report import report as page
+
+    out_.write_text(page(run), encoding="utf-8")
+    out.print(f"{out_}: {out_.stat().st_size / 1000:,.0f} kB", markup=False)
+
+
+@app.command()
 def pack(
     run: RunPath,
     out_: Annotated[Path, typer.Argument(metavar="OUT", help="The new, small run directory.")],

@@ -66,7 +66,7 @@ def climb(
                 bleu(answers, references, interval=True),
                 chrf(answers, references, interval=True),
                 paired_p_value(before, answers, references) if before else None,
-                _by_length([source for source, _, _ in scored.samples], answers, references),
+                by_length([source for source, _, _ in scored.samples], answers, references),
             )
         )
         before = answers
@@ -88,9 +88,10 @@ def plot(rungs: Sequence[Rung]) -> Figure:
     return figure
 
 
-def _by_length(
+def by_length(
     sources: Sequence[str], answers: Sequence[str], references: Sequence[Sequence[str]]
 ) -> tuple[tuple[str, int, float], ...]:
+    """chrF of the sentences in each bucket of source lengths: words, how many sentences, score."""
     rows = []
     for low, high in BUCKETS:
         chosen = [n for n, source in enumerate(sources) if low <= len(source.split()) <= high]

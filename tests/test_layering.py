@@ -35,6 +35,7 @@ MAY_IMPORT = {
     "plan": {"api", "models", "nn", "data", "train", "config"},
     "verify": {"api", "tasks", "train", "models", "data", "decode", "maps", "errors"},
     "translation": {"api", "tasks", "data", "decode", "metrics", "errors"},
+    "report": {"api", "ladder", "maps", "metrics", "models", "tasks", "train"},
     "ladder": {"api", "metrics", "train"},
     "display": {"api", "ladder", "train", "maps", "errors"},
     "bench": {
@@ -54,6 +55,7 @@ MAY_IMPORT = {
     },
     "cli": {
         "",
+        "report",
         "translation",
         "verify",
         "plan",

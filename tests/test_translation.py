@@ -244,6 +244,17 @@ def test_a_packed_run_is_small_knows_no_folders_and_translates_alike(
     ]
 
 
+def test_a_report_is_one_page_without_scripts(saccade, trained: Path) -> None:  # noqa: F811
+    code, _, err = saccade("report", str(trained), "--out", "page.html")
+    assert (code, err) == (0, "")
+    page = Path("page.html").read_text(encoding="utf-8")
+    assert "<script" not in page
+    assert "http://" not in page and "https://" not in page
+    assert page.count("<img ") == 5
+    for text in ("BLEU", "after 250", "tok:13a", "kind: transformer"):
+        assert text in page
+
+
 def test_the_ladder_trains_four_models_for_the_same_minutes(saccade, files: Path) -> None:  # noqa: F811
     quick = ["task.pieces=360", "task.valid_examples=40", "train.batch_tokens=512", "train.threads=1"]
     quick += ["train.evaluate_every=100000", "train.save_every=100000"]

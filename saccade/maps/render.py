@@ -17,6 +17,7 @@ from saccade.errors import SaccadeError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Groups = Sequence[tuple[str, Sequence[int]]]  # a label and the places it stands for
 
@@ -105,6 +106,11 @@ def save_maps(maps: Sequence[AttentionMap], path: str | Path) -> None:
 
         path.write_text(to_html(maps), encoding="utf-8", newline="\n")
         return
+    figure_of(maps).savefig(path, dpi=110)
+
+
+def figure_of(maps: Sequence[AttentionMap]) -> Figure:
+    """All maps with all their heads, side by side."""
     from matplotlib.figure import Figure
 
     panels = [panel for map_ in maps for panel in _panels(map_)]
@@ -119,7 +125,7 @@ def save_maps(maps: Sequence[AttentionMap], path: str | Path) -> None:
             _draw(axes, *panels[place])
         else:
             axes.set_axis_off()
-    figure.savefig(path, dpi=110)
+    return figure
 
 
 def to_json(maps: Sequence[AttentionMap]) -> str:

@@ -79,6 +79,7 @@ class Stopped:
 
 
 AVERAGE = "average"
+SAMPLES = 5  # answers that are logged at each evaluation
 
 Event = Progress | Evaluated | Saved | Stopped
 
@@ -160,7 +161,8 @@ class Trainer:
             evaluated = None
             if self.step % settings.evaluate_every == 0 or last:
                 evaluated = self._evaluate()
-                run.log({"step": self.step, **{f"valid_{k}": v for k, v in evaluated.scores.values.items()}})
+                values = {f"valid_{name}": value for name, value in evaluated.scores.values.items()}
+                run.log({"step": self.step, **values, "samples": list(evaluated.scores.samples[:SAMPLES])})
                 yield evaluated
             patience_out = settings.patience is not None and self.evaluations_since_best >= settings.patience
             better = evaluated is not None and evaluated.best
