@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -83,13 +84,27 @@ def begin(
     return Training(run, recipe, _trainer(task, recipe), reasons)
 
 
-def resumed(out: str | Path, *, task: Task | None = None) -> Training:
-    """A training that goes on where its newest checkpoint stands."""
-    run, recipe, task = _open(out, task)
+def resumed(
+    out: str | Path, *, settings: Sequence[str] = (), override: bool = False, task: Task | None = None
+) -> Training:
+    """A training that goes on where its newest checkpoint stands.
+
+    Other `settings` make it another training than the one begun: they need `override`, and the change is logged.
+    """
+    run = Run.open(out)
+    recipe, changes = _changed(run, settings)
+    if changes and not override:
+        listed = "\n".join(f"  {change}" for change in changes)
+        raise SaccadeError(f"{run.path} would go on with other settings; --override if you mean it:\n{listed}")
+    task = task or make_task(recipe)
+    task.load(run.vocab)
     trainer = _trainer(task, recipe)
     with run.lock():
         trainer.restore(run)
-    return Training(run, recipe, trainer)
+        if changes:
+            run.replace_recipe(dump_recipe(recipe))
+            run.log({"step": trainer.step, "changed": changes})
+    return Training(run, recipe, trainer, changes)
 
 
 def load(path: str | Path, *, step: int | None = None, task: Task | None = None) -> Predictor:
@@ -145,6 +160,25 @@ class Predictor:
 def make_task(recipe: Recipe) -> Task:
     """The task that a recipe names."""
     return TASKS[recipe.task.kind](recipe)
+
+
+def _changed(run: Run, settings: Sequence[str]) -> tuple[Recipe, list[str]]:
+    """The recipe of a run with other settings, and each difference in words; model and data must stay as they are."""
+    where = f"{run.path}/recipe.yaml"
+    before, after = (parse_recipe(run.recipe_text, where, chosen) for chosen in ((), settings))
+    for part in ("task", "model"):
+        if getattr(before, part) != getattr(after, part):
+            raise SaccadeError(f"a run cannot go on with another {part}: its weights would not fit; start a new run")
+    old, new = (_flat(recipe.model_dump(mode="json")) for recipe in (before, after))
+    return after, [f"{key}: {old.get(key)} -> {value}" for key, value in new.items() if old.get(key) != value]
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"train": {"steps": 5}} -> {"train.steps": 5}"""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat
 
 
 def _open(path: str | Path, task: Task | None) -> tuple[Run, Recipe, Task]:

@@ -86,6 +86,7 @@ def train(
     valid_source: Annotated[Path | None, typer.Option(help="Validation sentences. (default: held out by hash)")] = None,
     valid_target: Annotated[Path | None, typer.Option(help="Validation translations.")] = None,
     minutes: Annotated[float | None, typer.Option(help="Stop after so many minutes.")] = None,
+    override: Annotated[bool, typer.Option("--override", help="With --resume: go on with other settings.")] = False,
 ) -> None:
     """Train a model: saccade train reverse, or saccade train translate --source a.fr --target a.en"""
     from saccade import api, display
@@ -93,9 +94,10 @@ def train(
     if (recipe is None) == (resume is None):
         raise SaccadeError("say what to train: a recipe (`saccade recipes` lists them), or --resume RUN")
     if resume is not None:
-        if settings or out_ is not None:
-            raise SaccadeError("--resume goes on with the run exactly as it was: it takes neither --set nor --out")
-        training = api.resumed(resume)
+        if out_ is not None or source is not None or target is not None:
+            raise SaccadeError("--resume goes on with a run and its data: it takes neither --out nor files")
+        budget = [] if minutes is None else [f"train.minutes={minutes}"]
+        training = api.resumed(resume, settings=[*budget, *(settings or ())], override=override)
     else:
         assert recipe is not None
         given = {"source": source, "target": target, "valid_source": valid_source, "valid_target": valid_target}
@@ -179,7 +181,9 @@ def translate(
 def evaluate(
     run: RunPath,
     source: Annotated[Path, typer.Option(help="The sentences to translate.")],
-    target: Annotated[list[Path], typer.Option(help="Their references; repeat it for several.")],
+    target: Annotated[
+        list[Path] | None, typer.Option(help="Their references; repeat it for several. None: source is a .tsv.")
+    ] = None,
     beam: Annotated[int | None, typer.Option(min=1, help="Beam width. (default: the recipe's)")] = None,
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Keep the translations here.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads. (default: as torch finds them)")] = None,
@@ -189,7 +193,7 @@ def evaluate(
     from saccade.translation import evaluate_files
 
     predictor = _loaded(run, step, threads)
-    found = evaluate_files(predictor, source, target, _method(predictor, beam, 1))
+    found = evaluate_files(predictor, source, target or (), _method(predictor, beam, 1))
     if output is not None:
         output.write_text("".join(f"{answer}\n" for answer in found.answers), encoding="utf-8")
     for score in found.scores:
@@ -202,12 +206,14 @@ def compare(
     first: Annotated[Path, typer.Argument(metavar="RUN_A")],
     second: Annotated[Path, typer.Argument(metavar="RUN_B")],
     source: Annotated[Path, typer.Option(help="The sentences to translate.")],
-    target: Annotated[list[Path], typer.Option(help="Their references; repeat it for several.")],
+    target: Annotated[
+        list[Path] | None, typer.Option(help="Their references; repeat it for several. None: source is a .tsv.")
+    ] = None,
 ) -> None:
     """Compare two runs on the same file, with paired bootstrap resampling."""
     from saccade.translation import compare_files
 
-    found = compare_files((_loaded(first, None, None), _loaded(second, None, None)), source, target)
+    found = compare_files((_loaded(first, None, None), _loaded(second, None, None)), source, target or ())
     out.print(f"{first}  BLEU {found.first:.1f}", markup=False)
     out.print(f"{second}  BLEU {found.second:.1f}", markup=False)
     verdict = "differ" if found.p_value < 0.05 else "may differ by chance only"

@@ -10,7 +10,8 @@ from itertools import islice
 from pathlib import Path
 
 from saccade.api import Predictor
-from saccade.data.readers import read_lines
+from saccade.config.tasks import TranslateSettings
+from saccade.data.readers import read_lines, read_pairs, references_of
 from saccade.decode import Method
 from saccade.errors import SaccadeError
 from saccade.metrics import TextScore, bleu, chrf, paired_p_value
@@ -75,7 +76,6 @@ class Evaluation:
     """The scores of a run's translations of a file."""
 
     sentences: int
-    references: int
     cut: int  # translations that hit the length limit
     scores: tuple[TextScore, ...]
     answers: tuple[str, ...]
@@ -84,8 +84,12 @@ class Evaluation:
 def evaluate_files(
     predictor: Predictor, source: str | Path, targets: Sequence[str | Path], method: Method | None = None
 ) -> Evaluation:
-    """Translate a file and score it against one or more files of references, with intervals."""
-    lines, references = _read_evaluation(source, targets)
+    """Translate a file and score it against one or more files of references, with intervals.
+
+    Without reference files the source is a table with both sides in the columns of the run's recipe; a sentence that
+    has several lines there has so many references.
+    """
+    lines, references = _read_evaluation(predictor, source, targets)
     found = list(translate_lines(predictor, lines, method, at_once=64))
     answers = [each.text for each in found]
     cut = sum(answer.hypothesis.stopped == "length" for each in found for answer in each.answers[:1])
@@ -94,7 +98,7 @@ def evaluate_files(
         bleu(answers, references, lowercase=True, interval=True),
         chrf(answers, references, interval=True),
     )
-    return Evaluation(len(lines), len(targets), cut, scores, tuple(answers))
+    return Evaluation(len(lines), cut, scores, tuple(answers))
 
 
 @dataclass(frozen=True)
@@ -111,7 +115,7 @@ def compare_files(
     predictors: tuple[Predictor, Predictor], source: str | Path, targets: Sequence[str | Path]
 ) -> Comparison:
     """Paired bootstrap resampling (Koehn 2004) by sacrebleu."""
-    lines, references = _read_evaluation(source, targets)
+    lines, references = _read_evaluation(predictors[0], source, targets)
     answers = [[each.text for each in translate_lines(one, lines, at_once=64)] for one in predictors]
     first, second = (bleu(each, references) for each in answers)
     return Comparison(first.value, second.value, paired_p_value(answers[0], answers[1], references), first.signature)
@@ -146,15 +150,26 @@ def _joined(line: str, predictions: Sequence[Prediction], where: str) -> Transla
     return Translated(line, (whole,), (*notes, f"{where}: long, translated as {len(predictions)} sentences"))
 
 
-def _read_evaluation(source: str | Path, targets: Sequence[str | Path]) -> tuple[list[str], list[list[str]]]:
+def _read_evaluation(
+    predictor: Predictor, source: str | Path, targets: Sequence[str | Path]
+) -> tuple[list[str], list[list[str]]]:
+    settings = predictor.recipe.task
+    if not targets and isinstance(settings, TranslateSettings):
+        columns = (settings.source_column, settings.target_column)
+        known = references_of(
+            [pair for pair in read_pairs(source, None, columns=columns) if pair.source and pair.target]
+        )
+        if not known:
+            raise SaccadeError(f"{source} has no lines to translate")
+        return list(known), list(known.values())
     lines = list(read_lines(source))
-    columns = [list(read_lines(target)) for target in targets]
-    for target, column in zip(targets, columns, strict=True):
+    others = [list(read_lines(target)) for target in targets]
+    for target, column in zip(targets, others, strict=True):
         if len(column) != len(lines):
             raise SaccadeError(f"{source} has {len(lines):,} lines and {target} has {len(column):,}; they must match")
     if not lines:
         raise SaccadeError(f"{source} has no lines to translate")
-    return lines, [list(each) for each in zip(*columns, strict=True)]
+    return lines, [list(each) for each in zip(*others, strict=True)]
 
 
 def _shown(text: str, most: int = 40) -> str:

@@ -11,6 +11,7 @@ from PIL import Image
 from rich.console import Console
 
 from saccade import api, cli
+from saccade.train.run import Run
 
 TINY = (
     "model.width=16",
@@ -170,10 +171,25 @@ def test_recipes_are_listed_and_shown_with_their_comments(saccade) -> None:
     assert "kind: transformer" in out
 
 
-def test_resume_takes_nothing_but_the_run(saccade, trained: Path) -> None:
-    code, _, err = saccade("train", "--resume", str(trained), "--set", "train.steps=5")
+def test_other_settings_on_resume_are_shown_and_need_override(saccade) -> None:
+    saccade("train", "reverse", "--out", "runs/a", *sets(*TINY))
+    code, _, err = saccade("train", "--resume", "runs/a", "--set", "train.steps=25", "--set", "train.clip=0.5")
     assert code == 2
-    assert "exactly as it was" in err
+    assert "train.steps: 20 -> 25" in err
+    assert "train.clip: 1.0 -> 0.5" in err
+    assert "--override" in err
+    code, out, _ = saccade("train", "--resume", "runs/a", "--set", "train.steps=25", "--override")
+    assert code == 0
+    assert "train.steps: 20 -> 25" in out
+    assert out.splitlines()[-1].startswith("done after step 25")
+    assert "steps: 25" in Path("runs/a/recipe.yaml").read_text()
+    assert {"step": 20, "changed": ["train.steps: 20 -> 25"]} in Run.open("runs/a").metrics()
+    code, _, err = saccade("train", "--resume", "runs/a", "--set", "model.width=32", "--override")
+    assert code == 2
+    assert "another model" in err
+    code, _, err = saccade("train", "--resume", "runs/a", "--out", "runs/b")
+    assert code == 2
+    assert "neither --out nor files" in err
 
 
 def test_version_is_printed(saccade) -> None:

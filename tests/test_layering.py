@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "api": {"tasks", "train", "models", "decode", "maps", "config", "errors"},
     "plan": {"api", "models", "nn", "data", "train", "config"},
     "verify": {"api", "tasks", "train", "models", "data", "decode", "maps", "errors"},
-    "translation": {"api", "tasks", "data", "decode", "metrics", "errors"},
+    "translation": {"api", "config", "tasks", "data", "decode", "metrics", "errors"},
     "report": {"api", "ladder", "maps", "metrics", "models", "tasks", "train"},
     "ladder": {"api", "metrics", "train"},
     "display": {"api", "ladder", "train", "maps", "errors"},

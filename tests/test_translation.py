@@ -174,6 +174,14 @@ def test_files_are_scored_with_signature_and_interval(model: api.Predictor, file
     same = compare_files((model, model), source, [target])
     assert same.first == same.second
     assert same.p_value > 0.05
+    table = files / "some.tsv"
+    rows = [
+        f"Il y en a {french(n)}.\t{start} {english(n)} of them." for n in (3, 7) for start in ("There are", "I see")
+    ]
+    table.write_text("".join(f"{row}\n" for row in rows))
+    grouped = evaluate_files(model, table, [])
+    assert grouped.sentences == 2
+    assert "nrefs:2" in grouped.scores[0].signature
     early = api.load(trained, step=250)
     assert evaluate_files(early, source, [target], Beam(1)).scores[2].name == "chrF"
     target.write_text("one line\n")

@@ -239,6 +239,10 @@ class Run:
         except (OSError, UnicodeDecodeError) as error:
             raise RunError(f"cannot read {self._recipe}: {error}") from error
 
+    def replace_recipe(self, text: str) -> None:
+        """Go on with other settings; what was changed is the caller's to log."""
+        store.replace_file(self._recipe, text.encode())
+
     def _has_vocab(self) -> bool:
         return self.vocab.is_dir() and any(self.vocab.iterdir())
 
