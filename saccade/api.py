@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -146,11 +147,13 @@ class Predictor:
 
     def predict(self, inputs: Sequence[str], method: Method | None = None) -> list[Prediction]:
         """Answers to inputs, in their order, by the recipe's search or another method."""
-        return self.task.predict(self.model, inputs, method)
+        with _for_people():
+            return self.task.predict(self.model, inputs, method)
 
     def look(self, text: str, target: str | None = None, *, pieces: bool = False) -> list[AttentionMap]:
         """Where the model looked while it wrote its answer, or while it was made to write `target`."""
-        return self.task.look(self.model, text, target, pieces=pieces)
+        with _for_people():
+            return self.task.look(self.model, text, target, pieces=pieces)
 
     def score(self) -> Scores:
         """On the validation part of the task's data."""
@@ -190,14 +193,19 @@ def _open(path: str | Path, task: Task | None) -> tuple[Run, Recipe, Task]:
 
 
 def _trainer(task: Task, recipe: Recipe) -> Trainer:
-    try:
+    with _for_people():
         return Trainer(task, recipe.train)
-    except ValueError as error:  # a model that cannot be built as asked
-        raise SaccadeError(str(error)) from error
 
 
 def _model(task: Task) -> nn.Module:
-    try:
+    with _for_people():
         return task.model()
+
+
+@contextmanager
+def _for_people() -> Iterator[None]:
+    """The modules know nothing of saccade and raise ValueError; what they say is meant for people all the same."""
+    try:
+        yield
     except ValueError as error:
         raise SaccadeError(str(error)) from error

@@ -449,6 +449,19 @@ def bench_bottleneck(
     measure.save(result.content(), json_, bottleneck.to_figure(result) if out_ else None, out_)
 
 
+@bench.command("pictures")
+def bench_pictures(
+    out_: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the pictures go.")] = Path("pictures"),
+) -> None:
+    """The course's pictures from the formulas: activation functions, positional encodings."""
+    from saccade.bench import pictures
+
+    out_.mkdir(parents=True, exist_ok=True)
+    for name, figure in (("activations", pictures.activations()), ("positions", pictures.positions())):
+        figure.savefig(out_ / f"{name}.png", dpi=100)
+        _say(str(out_ / f"{name}.png"))
+
+
 def _say(text: str) -> None:
     out.print(text, markup=False, soft_wrap=True)
 

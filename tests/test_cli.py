@@ -137,6 +137,12 @@ def test_an_unknown_symbol_or_an_empty_input_is_named(saccade, trained: Path) ->
     assert "is empty" in err
 
 
+def test_an_input_beyond_the_positions_that_were_learned_is_refused(saccade, trained: Path) -> None:
+    code, _, err = saccade("predict", str(trained), " ".join("a" * 600))
+    assert code == 2
+    assert "position 512 is beyond the table of 512 learned positions" in " ".join(err.split())
+
+
 def test_look_draws_in_the_terminal_and_into_files(saccade, trained: Path) -> None:
     code, out, _ = saccade("look", str(trained), "a b c d", "--target", "d c b a", "--out", "map.png")
     assert code == 0

@@ -40,6 +40,7 @@ MAY_IMPORT = {
     "display": {"api", "ladder", "train", "maps", "errors"},
     "bench": {
         "",
+        "formulas",
         "bench",
         "api",
         "display",
