@@ -20,7 +20,7 @@ from saccade.tasks import TASKS
 from saccade.tasks.base import Prediction, Scores, Task
 from saccade.train.run import Run
 from saccade.train.signals import StopRequest
-from saccade.train.trainer import Event, Trainer, load_tensors
+from saccade.train.trainer import Event, Trainer, averaged, load_tensors
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Training:
 
     def events(self, stop: StopRequest | None = None) -> Iterator[Event]:
         """Train, and tell what happens; nobody else may train into the same run meanwhile."""
-        with self.run.lock():
+        with self.run.lock(), for_people():
             yield from self.trainer.fit(self.run, stop)
 
 
@@ -80,9 +80,13 @@ def begin(
     task = task or make_task(recipe)
     recipe, reasons = task.fitted()
     run = Run.create(out, dump_recipe(recipe))
-    with run.lock():
-        task.prepare(run.vocab)
-    return Training(run, recipe, _trainer(task, recipe), reasons)
+    try:
+        with run.lock():
+            task.prepare(run.vocab)
+        return Training(run, recipe, _trainer(task, recipe), reasons)
+    except BaseException:
+        shutil.rmtree(run.path, ignore_errors=True)  # nothing was trained: a corrected command must find the way free
+        raise
 
 
 def resumed(
@@ -98,7 +102,11 @@ def resumed(
         listed = "\n".join(f"  {change}" for change in changes)
         raise SaccadeError(f"{run.path} would go on with other settings; --override if you mean it:\n{listed}")
     task = task or make_task(recipe)
-    task.load(run.vocab)
+    if run.steps() or any(run.vocab.iterdir()):
+        task.load(run.vocab)
+    else:  # it was killed before it had learned a vocabulary
+        recipe, _ = task.fitted()
+        task.prepare(run.vocab)
     trainer = _trainer(task, recipe)
     with run.lock():
         trainer.restore(run)
@@ -112,6 +120,8 @@ def load(path: str | Path, *, step: int | None = None, task: Task | None = None)
     """The model of a run: its final weights, else the best step's, else the latest's; or those of a given step."""
     run, recipe, task = _open(path, task)
     tensors, state = run.weights(step)
+    if "cursor" in state:  # of a step and not of final/: what was evaluated are the averaged weights, if there are any
+        tensors = averaged(tensors, run.load(state["step"]).optimizer)
     if state["vocabulary"] != run.vocab_hash():
         raise SaccadeError(f"{run.vocab} is not the vocabulary that the weights of {run.path} were trained with")
     model = _model(task)
@@ -147,12 +157,12 @@ class Predictor:
 
     def predict(self, inputs: Sequence[str], method: Method | None = None) -> list[Prediction]:
         """Answers to inputs, in their order, by the recipe's search or another method."""
-        with _for_people():
+        with for_people():
             return self.task.predict(self.model, inputs, method)
 
     def look(self, text: str, target: str | None = None, *, pieces: bool = False) -> list[AttentionMap]:
         """Where the model looked while it wrote its answer, or while it was made to write `target`."""
-        with _for_people():
+        with for_people():
             return self.task.look(self.model, text, target, pieces=pieces)
 
     def score(self) -> Scores:
@@ -162,6 +172,8 @@ class Predictor:
 
 def make_task(recipe: Recipe) -> Task:
     """The task that a recipe names."""
+    if recipe.model.kind == "fitted" and recipe.task.kind != "translate":
+        raise SaccadeError(f"model.kind 'fitted' is for translate; say which model is to {recipe.task.kind}")
     return TASKS[recipe.task.kind](recipe)
 
 
@@ -193,17 +205,17 @@ def _open(path: str | Path, task: Task | None) -> tuple[Run, Recipe, Task]:
 
 
 def _trainer(task: Task, recipe: Recipe) -> Trainer:
-    with _for_people():
+    with for_people():
         return Trainer(task, recipe.train)
 
 
 def _model(task: Task) -> nn.Module:
-    with _for_people():
+    with for_people():
         return task.model()
 
 
 @contextmanager
-def _for_people() -> Iterator[None]:
+def for_people() -> Iterator[None]:
     """The modules know nothing of saccade and raise ValueError; what they say is meant for people all the same."""
     try:
         yield

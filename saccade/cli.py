@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import nullcontext
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -52,12 +54,17 @@ def main() -> None:
     try:
         app(standalone_mode=True)
     except SaccadeError as error:
-        err.print(f"saccade: {error}", style="red", markup=False, soft_wrap=True)
-        raise SystemExit(2) from None
+        _fail(str(error))
     except BrokenPipeError:
         # whoever read our output has left (`| head`): nothing more to say
         sys.stderr.close()
         raise SystemExit(0) from None
+    except OSError as error:
+        _fail(f"{error.filename or 'a file'}: {error.strerror or error}")
+    except (MemoryError, RuntimeError) as error:
+        if "allocate" not in str(error) and not isinstance(error, MemoryError):
+            raise
+        _fail("out of memory: try a smaller model, or a smaller train.batch_tokens with a larger train.accumulate")
 
 
 @app.callback(invoke_without_command=True)
@@ -94,14 +101,13 @@ def train(
     if (recipe is None) == (resume is None):
         raise SaccadeError("say what to train: a recipe (`saccade recipes` lists them), or --resume RUN")
     if resume is not None:
-        if out_ is not None or source is not None or target is not None:
+        if out_ is not None or any((source, target, valid_source, valid_target)):
             raise SaccadeError("--resume goes on with a run and its data: it takes neither --out nor files")
         budget = [] if minutes is None else [f"train.minutes={minutes}"]
         training = api.resumed(resume, settings=[*budget, *(settings or ())], override=override)
     else:
         assert recipe is not None
-        given = {"source": source, "target": target, "valid_source": valid_source, "valid_target": valid_target}
-        chosen = [f"task.{key}={json.dumps(str(path))}" for key, path in given.items() if path is not None]
+        chosen = _files(source=source, target=target, valid_source=valid_source, valid_target=valid_target)
         chosen += [] if minutes is None else [f"train.minutes={minutes}"]
         where = out_ or Path("runs") / Path(recipe).stem
         training = api.begin(recipe, out=where, settings=[*chosen, *(settings or ())])
@@ -127,7 +133,7 @@ def predict(
     predictor = api.load(run, step=step)
     drawn = Sample(answers=n_best, temperature=temperature, seed=seed) if sample else None
     method = drawn or _method(predictor, beam, n_best)
-    lines = inputs or [line.rstrip("\n") for line in sys.stdin]
+    lines = inputs or list(_lines(Path("-")))
     for prediction in predictor.predict(lines, method):
         for answer in prediction.answers:
             note = f"{answer.hypothesis.score:.4f}\t{answer.hypothesis.stopped}\t" if scores else ""
@@ -153,7 +159,7 @@ def translate(
         bool, typer.Option("--alignments", help="After a tab, which word comes from which: i-j, source-target.")
     ] = False,
     batch: Annotated[int, typer.Option(min=1, help="Lines translated together.")] = 32,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads. (default: as torch finds them)")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, max=256, help="Threads. (default: as torch finds them)")] = None,
     step: Step = None,
 ) -> None:
     """Translate texts, or the lines of a file, in order; a blank line stays blank."""
@@ -163,18 +169,27 @@ def translate(
         raise SaccadeError("say which run translates: --model RUN (saccade train translate makes one)")
     if bool(texts) == (input_ is not None):
         raise SaccadeError("give either texts or --input FILE (- for standard input)")
+    if input_ is not None and output is not None and input_.exists() and output.exists() and input_.samefile(output):
+        raise SaccadeError(f"{output}: is the input itself; nothing was written")
     predictor = _loaded(model, step, threads)
-    lines = texts if texts else _lines(input_)
+    found = translate_lines(
+        predictor, texts if texts else _lines(input_), _method(predictor, beam, n_best), at_once=batch
+    )
+    first = next(found, None)  # input that cannot be read is known before the output is touched
+    refused = 0
     with nullcontext(out.file) if output is None else output.open("w", encoding="utf-8") as file:
-        for each in translate_lines(predictor, lines, _method(predictor, beam, n_best), at_once=batch):
-            for note in each.notes:
+        for each in chain([] if first is None else [first], found):
+            refused += each.refusal is not None
+            for note in (*each.notes, *([each.refusal] if each.refusal else [])):
                 err.print(f"saccade: {note}", style="yellow", markup=False, soft_wrap=True)
-            for answer in each.answers:
-                prefix = f"{answer.hypothesis.score:.4f}\t{answer.hypothesis.stopped}\t" if scores else ""
-                suffix = f"\t{alignment(predictor, each.line, answer.text)}" if alignments else ""
-                file.write(f"{prefix}{answer.text}{suffix}\n")
-            file.write("" if each.answers else "\n")
+            for one in each.translations:
+                prefix = f"{one.score:.4f}\t{one.stopped}\t" if scores else ""
+                suffix = f"\t{alignment(predictor, one)}" if alignments else ""
+                file.write(f"{prefix}{one.text}{suffix}\n")
+            file.write("" if each.translations else "\n")
             file.flush()
+    if refused:
+        raise SaccadeError(f"{refused} lines were refused and are blank in the output")
 
 
 @app.command()
@@ -186,7 +201,7 @@ def evaluate(
     ] = None,
     beam: Annotated[int | None, typer.Option(min=1, help="Beam width. (default: the recipe's)")] = None,
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Keep the translations here.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads. (default: as torch finds them)")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, max=256, help="Threads. (default: as torch finds them)")] = None,
     step: Step = None,
 ) -> None:
     """Translate a file and score it: BLEU and chrF with signature and 95% interval."""
@@ -196,6 +211,8 @@ def evaluate(
     found = evaluate_files(predictor, source, target or (), _method(predictor, beam, 1))
     if output is not None:
         output.write_text("".join(f"{answer}\n" for answer in found.answers), encoding="utf-8")
+    for refusal in found.refused:
+        err.print(f"saccade: {refusal}", style="yellow", markup=False, soft_wrap=True)
     for score in found.scores:
         out.print(f"{score}  {score.signature}", markup=False, soft_wrap=True)
     out.print(f"{found.sentences:,} sentences, {found.cut} translations hit the length limit", markup=False)
@@ -233,9 +250,8 @@ def ladder(
     """The course on your own data: RNN, RNN with attention, convolutional, Transformer, the same minutes each."""
     from saccade import display
 
-    given = [f"task.source={json.dumps(str(source))}"]
-    given += [] if target is None else [f"task.target={json.dumps(str(target))}"]
-    display.climb(out_, [*given, *(settings or ())], minutes, out)
+    chosen = _files(source=source, target=target)
+    raise SystemExit(display.climb(out_, [*chosen, *(settings or ())], minutes, out))
 
 
 @app.command()
@@ -254,9 +270,7 @@ def plan(
     from saccade.config import load_recipe
     from saccade.plan import plan as count
 
-    given = {"source": source, "target": target}
-    chosen = [f"task.{key}={json.dumps(str(path))}" for key, path in given.items() if path is not None]
-    loaded = load_recipe(recipe, [*chosen, *(settings or ())])
+    loaded = load_recipe(recipe, [*_files(source=source, target=target), *(settings or ())])
     found = count(loaded, probe=probe)
     table = Table(box=None, pad_edge=False, show_header=False)
     for part, number in found.parts.items():
@@ -273,7 +287,7 @@ def plan(
         f"{found.activation_bytes / 1e6:,.0f} MB for one batch",
     )
     if found.tokens_per_second is not None:
-        minutes = found.minutes(loaded.train.steps) or 0.0
+        minutes = min(found.minutes(loaded.train.steps) or 0.0, loaded.train.minutes or math.inf)
         table.add_row(
             "on this machine", f"{found.tokens_per_second:,.0f} target tokens/s, at most {minutes:,.0f} minutes"
         )
@@ -413,7 +427,7 @@ def demo(
     """Train reverse three ways, in two minutes, and look at what each attended to."""
     from saccade import display
 
-    display.demo(out_, out)
+    raise SystemExit(display.demo(out_, out))
 
 
 @bench.command("layers")
@@ -462,6 +476,18 @@ def bench_pictures(
         _say(str(out_ / f"{name}.png"))
 
 
+def _fail(message: str) -> NoReturn:
+    err.print(f"saccade: {message}", style="red", markup=False, soft_wrap=True)
+    raise SystemExit(2) from None
+
+
+def _files(**paths: Path | None) -> list[str]:
+    """Settings for files of a task, by their full names: a run must find its data from anywhere."""
+    return [
+        f"task.{key}={json.dumps(str(p.resolve()), ensure_ascii=False)}" for key, p in paths.items() if p is not None
+    ]
+
+
 def _say(text: str) -> None:
     out.print(text, markup=False, soft_wrap=True)
 
@@ -487,10 +513,10 @@ def _method(predictor: Predictor, beam: int | None, n_best: int) -> Method | Non
 
 
 def _lines(path: Path | None) -> Iterator[str]:
-    from saccade.data.readers import read_lines
+    from saccade.data.readers import read_lines, read_stdin
 
     if str(path) == "-":
-        return (line.rstrip("\r\n") for line in sys.stdin)
+        return read_stdin()
     assert path is not None
     return read_lines(path)
 

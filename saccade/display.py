@@ -49,8 +49,9 @@ def follow(training: api.Training, console: Console) -> int:
     return 0
 
 
-def demo(directory: Path | None, console: Console) -> None:
-    """Train the three models of the course on reverse, and show accuracy and attention of each."""
+def demo(directory: Path | None, console: Console) -> int:
+    """Train the three models of the course on reverse, and show accuracy and attention of each; returns the exit
+    code."""
     directory = directory or next(path for number in count(1) if not (path := Path("runs") / f"demo-{number}").exists())
     table = Table("model", "parameters", "right from first to last", "seconds", box=None, pad_edge=False)
     pictures = []
@@ -58,7 +59,8 @@ def demo(directory: Path | None, console: Console) -> None:
         console.rule(f"{recipe}: {description}", align="left", style="dim")
         begun = time.monotonic()
         training = api.begin(recipe, out=directory / recipe)
-        follow(training, console)
+        if code := follow(training, console):
+            return code
         seconds = time.monotonic() - begun
         model = api.load(directory / recipe)
         answer = model.predict([DEMO_INPUT])[0].text
@@ -73,16 +75,21 @@ def demo(directory: Path | None, console: Console) -> None:
     console.rule(style="dim")
     console.print(table)
     console.print("attention maps: " + ", ".join(map(str, pictures)), markup=False, soft_wrap=True)
+    return 0
 
 
-def climb(directory: Path, settings: Sequence[str], minutes: float, console: Console) -> None:
-    """Show the four rungs as they are trained, then the table, and save the plot."""
+def climb(directory: Path, settings: Sequence[str], minutes: float, console: Console) -> int:
+    """Show the four rungs as they are trained, then the table, and save the plot; returns the exit code."""
 
     def tell(name: str, event: Event) -> None:
         if isinstance(event, Evaluated):
             console.print(f"{name}: {_evaluated(event)}", markup=False, soft_wrap=True)
 
-    rungs = ladder.climb(directory, settings, minutes=minutes, tell=tell)
+    with watch_for_stop() as stop:
+        rungs = ladder.climb(directory, settings, minutes=minutes, tell=tell, stop=stop)
+    if stop:
+        console.print(f"stopped; what was trained is in {directory}", markup=False, soft_wrap=True)
+        return stop.exit_code
     table = Table("model", "parameters", "updates", "BLEU", "chrF", "p", box=None, pad_edge=False)
     for rung in rungs:
         scores = [f"{score.value:.1f} ± {score.margin:.1f}" for score in (rung.bleu, rung.chrf)]
@@ -93,6 +100,7 @@ def climb(directory: Path, settings: Sequence[str], minutes: float, console: Con
     console.print(rungs[0].bleu.signature, markup=False, soft_wrap=True)
     ladder.plot(rungs).savefig(directory / "ladder.png", dpi=110)
     console.print(f"score against length: {directory / 'ladder.png'}", markup=False, soft_wrap=True)
+    return 0
 
 
 @contextmanager
@@ -122,7 +130,8 @@ def _plain(console: Console, event: Event) -> None:
 
 def _advance(event: Advance) -> str:
     left = time.strftime("%H:%M:%S" if event.seconds_left >= 3600 else "%M:%S", time.gmtime(event.seconds_left))
-    return f"loss {event.means['loss']:.4f}  {event.tokens_per_second:,.0f} tok/s  rate {event.rate:.1e}  left {left}"
+    means = "  ".join(f"{name} {mean:.4f}" for name, mean in list(event.means.items())[:1])
+    return f"{means}  {event.tokens_per_second:,.0f} tok/s  rate {event.rate:.1e}  left {left}"
 
 
 def _evaluated(event: Evaluated) -> str:

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from saccade import api
 from saccade.metrics import TextScore, bleu, chrf, paired_p_value
+from saccade.train.signals import StopRequest
 from saccade.train.trainer import Event
 
 RUNGS: dict[str, tuple[str, ...]] = {
@@ -44,17 +45,21 @@ def climb(
     *,
     minutes: float,
     tell: Callable[[str, Event], None] | None = None,
+    stop: StopRequest | None = None,
 ) -> list[Rung]:
-    """Train every rung into a run of its own below `directory`, for the same share of `minutes`."""
+    """Train every rung into a run of its own below `directory`, for the same share of `minutes`; asked to stop, it
+    returns the rungs that were finished."""
     rungs: list[Rung] = []
     before: list[str] = []
     for number, (name, model) in enumerate(RUNGS.items()):
         budget = (f"train.minutes={minutes / len(RUNGS)}", "train.patience=null")
         out = directory / f"{number + 1}-{name.split(',')[0].lower()}{'-attention' if 'attention' in name else ''}"
         training = api.begin("translate", out=out, settings=[*model, *settings, *budget])
-        for event in training.events():
+        for event in training.events(stop):
             if tell is not None:
                 tell(name, event)
+        if stop:
+            return rungs
         scored = api.load(out).score()
         answers = [answer for _, answer, _ in scored.samples]
         references = list(scored.references)

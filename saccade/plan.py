@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import FlopCounterMode
 
-from saccade.api import make_task
+from saccade.api import for_people, make_task
 from saccade.config import Recipe
 from saccade.config.tasks import TranslateSettings
 from saccade.data.toy import symbol_names
@@ -56,6 +56,11 @@ class Plan:
 
 def plan(recipe: Recipe, *, probe: bool = True) -> Plan:
     """Count a recipe; with `probe`, also make a few updates with random tokens to see how fast this machine is."""
+    with for_people():
+        return _plan(recipe, probe)
+
+
+def _plan(recipe: Recipe, probe: bool) -> Plan:
     recipe, _ = make_task(recipe).fitted()
     size = _vocabulary(recipe)
     rows = max(1, recipe.train.batch_tokens // LENGTH)

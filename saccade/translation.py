@@ -15,7 +15,7 @@ from saccade.data.readers import read_lines, read_pairs, references_of
 from saccade.decode import Method
 from saccade.errors import SaccadeError
 from saccade.metrics import TextScore, bleu, chrf, paired_p_value
-from saccade.tasks.base import Answer, Prediction
+from saccade.tasks.base import Prediction
 from saccade.tasks.translate import Translate
 
 LINES_AT_ONCE = 32
@@ -23,16 +23,27 @@ SENTENCE_END = re.compile(r"(?<=[.!?…])\s+")
 
 
 @dataclass(frozen=True)
+class Translation:
+    """One translation of a line: of a long line, that of its sentences put together."""
+
+    text: str
+    score: float
+    stopped: str
+    parts: tuple[tuple[str, str], ...]  # source and target of each sentence
+
+
+@dataclass(frozen=True)
 class Translated:
-    """One line's translations, best first, and what a person should be told about them."""
+    """One line's translations, best first; none for a blank line, or for one that was refused as `refusal` says."""
 
     line: str
-    answers: tuple[Answer, ...]
+    translations: tuple[Translation, ...] = ()
     notes: tuple[str, ...] = ()
+    refusal: str | None = None
 
     @property
     def text(self) -> str:
-        return self.answers[0].text if self.answers else ""
+        return self.translations[0].text if self.translations else ""
 
 
 def translate_lines(
@@ -40,7 +51,8 @@ def translate_lines(
 ) -> Iterator[Translated]:
     """Translate lines in their order; a blank line stays blank, a long one is split into its sentences.
 
-    Lines are taken `at_once` at a time, and a batch is handed out before the next is read.
+    Lines are taken `at_once` at a time, and a batch is handed out before the next is read. A sentence longer than any
+    that the model was trained on is refused, and only it.
     """
     task = predictor.task
     if not isinstance(task, Translate):
@@ -48,22 +60,29 @@ def translate_lines(
     source, number = iter(lines), 0
     while chunk := list(islice(source, at_once)):
         parts = [_parts(task, line, f"line {number + place}") for place, line in enumerate(chunk, start=1)]
-        flat = [part for each in parts for part in each]
+        flat = [part for each in parts if not isinstance(each, str) for part in each]
         predictions = iter(predictor.predict(flat, method) if flat else [])
         for place, (line, each) in enumerate(zip(chunk, parts, strict=True), start=1):
-            yield _joined(line, [next(predictions) for _ in each], f"line {number + place}")
+            if isinstance(each, str):
+                yield Translated(line, refusal=each)
+            else:
+                yield _joined(line, [next(predictions) for _ in each], f"line {number + place}")
         number += len(chunk)
 
 
-def alignment(predictor: Predictor, source: str, target: str) -> str:
+def alignment(predictor: Predictor, translation: Translation) -> str:
     """Which source word each target word looked at most, as Pharaoh pairs i-j over words between spaces."""
-    if not target.strip():
-        return ""
-    maps = predictor.look(source, target)
-    if not maps:
-        raise SaccadeError("this model has no attention, so it knows no alignment")
-    best = maps[0].mean[:-1].argmax(-1).tolist()  # the last row is the end of the sentence
-    return " ".join(f"{place}-{word}" for word, place in enumerate(best))
+    pairs: list[str] = []
+    sources = targets = 0
+    for source, target in translation.parts:
+        if target.strip():
+            maps = predictor.look(source, target)
+            if not maps:
+                raise SaccadeError("this model has no attention, so it knows no alignment")
+            best = maps[0].mean[:-1].argmax(-1).tolist()  # the last row is the end of the sentence
+            pairs += [f"{sources + place}-{targets + word}" for word, place in enumerate(best)]
+        sources, targets = sources + len(source.split()), targets + len(target.split())
+    return " ".join(pairs)
 
 
 def split_sentences(text: str) -> list[str]:
@@ -79,6 +98,7 @@ class Evaluation:
     cut: int  # translations that hit the length limit
     scores: tuple[TextScore, ...]
     answers: tuple[str, ...]
+    refused: tuple[str, ...]  # sentences that were too long, scored as empty
 
 
 def evaluate_files(
@@ -92,13 +112,14 @@ def evaluate_files(
     lines, references = _read_evaluation(predictor, source, targets)
     found = list(translate_lines(predictor, lines, method, at_once=64))
     answers = [each.text for each in found]
-    cut = sum(answer.hypothesis.stopped == "length" for each in found for answer in each.answers[:1])
+    cut = sum(each.translations[0].stopped == "length" for each in found if each.translations)
     scores = (
         bleu(answers, references, interval=True),
         bleu(answers, references, lowercase=True, interval=True),
         chrf(answers, references, interval=True),
     )
-    return Evaluation(len(lines), cut, scores, tuple(answers))
+    refused = tuple(each.refusal for each in found if each.refusal is not None)
+    return Evaluation(len(lines), cut, scores, tuple(answers), refused)
 
 
 @dataclass(frozen=True)
@@ -121,8 +142,8 @@ def compare_files(
     return Comparison(first.value, second.value, paired_p_value(answers[0], answers[1], references), first.signature)
 
 
-def _parts(task: Translate, line: str, where: str) -> list[str]:
-    """The line itself if it is short enough, else its sentences; one sentence beyond the limit is refused."""
+def _parts(task: Translate, line: str, where: str) -> list[str] | str:
+    """The line itself if it is short enough, else its sentences; as text, why it is refused."""
     if not line.strip():
         return []
     longest = task.settings.longest
@@ -132,8 +153,8 @@ def _parts(task: Translate, line: str, where: str) -> list[str]:
     for sentence in sentences:
         length = len(task.pieces.encode(sentence))
         if length > longest:
-            raise SaccadeError(
-                f"{where}: a sentence of {length} pieces, and the model was trained on {longest} at most; "
+            return (
+                f"{where}: refused, a sentence of {length} pieces where the model was trained on {longest} at most; "
                 f"break it up: {_shown(sentence)}"
             )
     return sentences
@@ -141,13 +162,18 @@ def _parts(task: Translate, line: str, where: str) -> list[str]:
 
 def _joined(line: str, predictions: Sequence[Prediction], where: str) -> Translated:
     if not predictions:
-        return Translated(line, ())
+        return Translated(line)
+    translations = []
+    for answers in zip(*(each.answers for each in predictions), strict=False):
+        stopped = next((a.hypothesis.stopped for a in answers if a.hypothesis.stopped != "eos"), "eos")
+        parts = tuple((each.input, answer.text) for each, answer in zip(predictions, answers, strict=True))
+        score = sum(answer.hypothesis.score for answer in answers)
+        translations.append(Translation(" ".join(text for _, text in parts), score, stopped, parts))
     cut = [each for each in predictions if each.answers[0].hypothesis.stopped == "length"]
-    notes = tuple(f"{where}: the translation of {_shown(each.input)} hit the length limit" for each in cut)
-    if len(predictions) == 1:
-        return Translated(line, predictions[0].answers, notes)
-    whole = Answer(" ".join(each.text for each in predictions), predictions[0].answers[0].hypothesis)
-    return Translated(line, (whole,), (*notes, f"{where}: long, translated as {len(predictions)} sentences"))
+    notes = [f"{where}: the translation of {_shown(each.input)} hit the length limit" for each in cut]
+    if len(predictions) > 1:
+        notes.append(f"{where}: long, translated as {len(predictions)} sentences")
+    return Translated(line, tuple(translations), tuple(notes))
 
 
 def _read_evaluation(

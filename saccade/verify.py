@@ -96,7 +96,9 @@ def _beam(model: EncoderDecoder, batch: PairBatch) -> Law:
         answers = search(model.step, past, start=START, end=END, limits=limits, method=method, rules=rules)
         return [hypotheses[0].tokens for hypotheses in answers]
 
-    different = sum(one != other for one, other in zip(found(Greedy()), found(Beam(1)), strict=True))
+    different = sum(
+        one != other for one, other in zip(found(Greedy()), found(Beam(1, length_penalty=0.0)), strict=True)
+    )
     return Law("a beam of one is greedy search", float(different), 0.0)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -138,8 +139,15 @@ def test_a_long_line_is_split_into_sentences_and_a_long_sentence_is_refused(mode
     (found,) = translate_lines(model, [long])
     assert found.text.count("There are") == 24
     assert "translated as 24 sentences" in found.notes[-1]
-    with pytest.raises(SaccadeError, match=r"line 2: a sentence of \d+ pieces, and the model was trained on 100"):
-        list(translate_lines(model, ["Il y en a un.", long.replace(".", ",")]))
+    assert len(found.translations[0].parts) == 24
+    fine, refused, after = translate_lines(model, ["Il y en a six.", long.replace(".", ","), "Il y en a sept."])
+    assert (fine.text, refused.text, after.text) == ("There are six of them.", "", "There are seven of them.")
+    assert re.search(r"line 2: refused, a sentence of \d+ pieces where .* 100 at most", refused.refusal or "")
+    several = next(translate_lines(model, [long], Beam(3, best=3)))
+    assert len(several.translations) == 3
+    pairs = [tuple(map(int, pair.split("-"))) for pair in alignment(model, several.translations[0]).split()]
+    assert [target for _, target in pairs] == list(range(len(several.text.split())))
+    assert max(source for source, _ in pairs) < len(long.split())
 
 
 def test_sentences_end_at_their_marks() -> None:
@@ -147,11 +155,9 @@ def test_sentences_end_at_their_marks() -> None:
 
 
 def test_alignment_is_over_the_users_own_words(model: api.Predictor) -> None:
-    pairs = [
-        tuple(map(int, pair.split("-")))
-        for pair in alignment(model, "Tom en veut deux cent six.", "Tom wants two hundred and six.").split()
-    ]
-    assert [target for _, target in pairs] == list(range(6))
+    (found,) = translate_lines(model, ["Tom en veut deux cent six."])
+    pairs = [tuple(map(int, pair.split("-"))) for pair in alignment(model, found.translations[0]).split()]
+    assert [target for _, target in pairs] == list(range(len(found.text.split())))
     assert all(0 <= source < 6 for source, _ in pairs)
 
 
@@ -274,6 +280,53 @@ def test_the_ladder_trains_four_models_for_the_same_minutes(saccade, files: Path
     assert all(len(line) <= 80 for line in out[out.index("parameters") :].splitlines())
     assert Path("runs/ladder/ladder.png").stat().st_size > 5000
     assert len(list(Path("runs/ladder").glob("*/final"))) == 4
+
+
+def test_a_run_in_progress_translates_with_the_weights_that_were_evaluated(trained: Path) -> None:
+    """With averaging on, those are the averaged ones, for a step as for the end."""
+    import torch
+
+    from saccade.train.run import Run
+
+    checkpoint = Run.open(trained).load(250)
+    name = "encoder.embedding.weight"
+    loaded = api.load(trained, step=250).model.encoder.embedding.weight
+    assert torch.equal(loaded, checkpoint.optimizer[f"{name}/average"])
+    assert not torch.equal(loaded, checkpoint.model[name])
+
+
+def test_nothing_is_written_over_before_the_input_is_read(saccade, trained: Path) -> None:  # noqa: F811
+    Path("x.txt").write_text("Il y en a dix.\n")
+    code, _, err = saccade("translate", "--model", str(trained), "--input", "x.txt", "--output", "x.txt")
+    assert code == 2
+    assert "the input itself" in err
+    code, _, err = saccade("translate", "--model", str(trained), "--input", "typo.txt", "--output", "x.txt")
+    assert code == 2
+    assert "typo.txt: cannot read" in err
+    assert Path("x.txt").read_text() == "Il y en a dix.\n"
+    code, _, err = saccade("translate", "Oui.", "--model", str(trained), "--output", "nowhere/x.txt")
+    assert code == 2
+    assert "nowhere/x.txt: No such file or directory" in err
+
+
+def test_a_start_that_fails_leaves_the_way_free(saccade, files: Path) -> None:  # noqa: F811
+    source = ["--source", str(files / "numbers.fr"), "--target", str(files / "numbers.en"), "--out", "runs/a"]
+    code, _, err = saccade("train", "translate", *source, *sets("task.longest=1", "task.pieces=360"))
+    assert code == 2
+    assert "no examples" in err
+    assert not Path("runs/a").exists()
+    for wrong in ("task.pieces=2", "train.seed=-1", "task.valid_target=x"):
+        code, _, err = saccade("train", "translate", *source, *sets(wrong))
+        assert code == 2, wrong
+        assert not Path("runs/a").exists()
+
+
+def test_validation_sentences_are_not_the_shortest_ones(model: api.Predictor) -> None:
+    """The held-out part is in the file's order; what is scored is chosen by hash."""
+    pairs = model.task.pairs[1]
+    scored = [source for source, _, _ in model.score().samples]
+    assert sorted(scored) == sorted({pair.source for pair in pairs})
+    assert scored != list(dict.fromkeys(pair.source for pair in pairs))
 
 
 def test_a_run_that_does_not_translate_says_so(tmp_path: Path) -> None:

@@ -86,6 +86,8 @@ def _recipe_files() -> list[Any]:
 def _read_yaml(text: str, source: str) -> Any:
     try:
         return YAML(typ="safe", pure=True).load(text)
+    except RecursionError:
+        raise ConfigError(f"{source}: nested too deeply to be a recipe") from None
     except YAMLError as error:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         where = source if mark is None else f"{source}:{mark.line + 1}"

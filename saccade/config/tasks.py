@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from saccade.config.base import Positive, Settings, Share
+from saccade.config.base import Count, Positive, Settings, Share
 
 
 class RearrangeSettings(Settings):
@@ -18,7 +18,7 @@ class RearrangeSettings(Settings):
     longest: Positive = 12
     train_examples: Positive = 20_000
     valid_examples: Positive = 400
-    seed: int = 1  # of the data, apart from the seed of the training
+    seed: Count = 1  # of the data, apart from the seed of the training
 
     @model_validator(mode="after")
     def _fits(self) -> RearrangeSettings:
@@ -38,9 +38,16 @@ class TranslateSettings(Settings):
     valid_source: str | None = None  # none: a part is held out by a hash of the source sentence
     valid_target: str | None = None
     valid_examples: Positive = 500  # sentences that are translated at each evaluation
-    pieces: Positive | None = None  # size of the shared vocabulary; none: from the size of the data
+    # size of the shared vocabulary; none: from the size of the data
+    pieces: Annotated[int, Field(ge=300, le=1_000_000)] | None = None
     longest: Positive = 100  # longer pairs, in pieces, are left out of training
     swap_names: Share = 0.0  # share of the pairs with a first name on both sides in which it becomes another name
+
+    @model_validator(mode="after")
+    def _fits(self) -> TranslateSettings:
+        if self.valid_target is not None and self.valid_source is None:
+            raise ValueError(f"valid_target {self.valid_target} needs a valid_source beside it")
+        return self
 
 
 TaskSettings = Annotated[RearrangeSettings | TranslateSettings, Field(discriminator="kind")]

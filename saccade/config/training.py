@@ -33,7 +33,7 @@ class ScheduleSettings(Settings):
 class TrainSettings(Settings):
     """How a model is trained, whatever it is."""
 
-    seed: int = 1
+    seed: Count = 1
     steps: Positive = 1000  # optimizer updates
     minutes: Annotated[Float, Field(gt=0)] | None = None  # stop after so long, evaluations and saves included
     batch_tokens: Positive = 2048  # of the longer side, padding included, in one batch

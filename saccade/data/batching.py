@@ -6,6 +6,7 @@ state.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -32,6 +33,11 @@ class Batches:
         self.lengths = np.asarray(lengths)
         self.batch_tokens, self.seed, self.shuffle = batch_tokens, seed, shuffle
         self.plan = lru_cache(maxsize=2)(self._plan)
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells whether a cursor belongs to this data."""
+        return hashlib.blake2b(self.lengths.astype("<i8").tobytes(), digest_size=8).hexdigest()
 
     def stream(self, cursor: Cursor) -> Iterator[tuple[list[int], Cursor]]:
         """Batches from the cursor on, each with the cursor that follows it."""

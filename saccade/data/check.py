@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from saccade.data.readers import TextPair, read_pairs
+from saccade.data.readers import TextPair, hold_out, read_pairs
 
 Severity = Literal["good", "look", "stop"]
 RATIO = 3.0  # one side more than so many times as long as the other is suspicious ...
@@ -66,6 +66,8 @@ def check_pairs(
         _finding("characters that were lost before (U+FFFD)", pairs, _where(pairs, _lost)),
     ]
     findings += _alignment(pairs)
+    if not against and pairs and not all(hold_out([pair for pair in pairs if pair.source and pair.target])):
+        findings.append(_finding("too few pairs to hold some out for validation", pairs, [0], always="stop"))
     sources, targets = {p.source for p in pairs}, {p.target for p in pairs}
     for other_source, other_target in against:
         others = list(read_pairs(other_source, other_target, columns=columns))
@@ -86,14 +88,17 @@ def _finding(what: str, pairs: list[TextPair], places: list[int], always: Severi
 
 
 def _alignment(pairs: list[TextPair]) -> list[Finding]:
-    """Numbers, names and marks are mostly kept: where line n fits line n+1 better, the files slipped there."""
+    """Numbers, names and marks are mostly kept: where a line fits its neighbour's other side better, the files
+    slipped."""
     signs = [(_signs(pair.source), _signs(pair.target)) for pair in pairs]
     here = [len(left & right) for left, right in signs]
     below = [len(signs[n][0] & signs[n + 1][1]) for n in range(len(signs) - 1)]
+    above = [len(signs[n + 1][0] & signs[n][1]) for n in range(len(signs) - 1)]
     window, slipped = 50, []
     for first in range(0, len(below), window):
         rows = slice(first, first + window)
-        if sum(below[rows]) >= 5 and sum(below[rows]) > 2 * sum(here[rows]):
+        beside = max(sum(below[rows]), sum(above[rows]))
+        if beside >= 5 and beside > 2 * sum(here[rows]):
             slipped.append(first)
     finding = _finding("stretches where the lines seem shifted", pairs, slipped)
     return [finding]

@@ -9,27 +9,33 @@ import re
 
 from saccade.data.readers import TextPair
 
-# Common first names that are written alike in English and French.
-NAMES = tuple(  # one text, not a list of quoted words: it is read by people
+# Common first names that are written alike in English and French; those that both sexes bear are left out, because a
+# swap must not change who "her dog" belongs to.
+WOMEN = tuple(  # one text, not a list of quoted words: it is read by people
     """
-Adam Adrian Agnes Albert Alex Alexander Alexandra Alfred Alice Amanda Amy Andrea Andrew Angela Anita Anna Annie
-Antonia Arnold Arthur Ashley Barbara Ben Benjamin Bernard Betty Bill Bob Brandon Brenda Brian Bruce Bruno Carl Carla
-Carmen Caroline Catherine Cecilia Charles Charlotte Chris Christian Christina Claire Clara Claudia Colin Cynthia
-Daniel David Deborah Denis Diana Dominic Donald Donna Dora Doris Dorothy Douglas Dylan Eddie Edgar Edith Edward
-Elena Elizabeth Ella Ellen Elsa Emily Emma Eric Ernest Ethan Eugene Eva Evelyn Felix Fiona Florence Frances Francis
-Frank Fred Gabriel Gary George Gerald Gina Gloria Gordon Grace Greg Gustav Hannah Harold Harry Harvey Heather Helen
-Henry Herbert Howard Hugo Ian Ida Igor Ingrid Irene Iris Isaac Isabel Ivan Jack Jacob James Jane Janet Jason Jean
-Jeff Jennifer Jerry Jessica Jim Joan Joe John Jonathan Joseph Joshua Joyce Judith Judy Julia Julian Julie Justin
-Karen Karl Kate Katherine Kathy Keith Kelly Ken Kevin Kim Kyle Laura Lauren Leo Leon Leonard Lewis Lily Linda Lisa
-Louis Louise Lucas Lucy Luke Lydia Marc Marcus Margaret Maria Marie Marion Mark Martha Martin Mary Matthew Maurice
-Max Megan Melissa Michael Michelle Mike Mona Monica Nancy Natalie Nathan Nick Nicolas Nicole Nina Nora Norman Oliver
-Olivia Oscar Otto Pamela Patricia Patrick Paul Paula Peter Philip Quentin Rachel Ralph Raymond Rebecca Richard Rita
-Robert Robin Roger Roland Ronald Rosa Rose Roy Ruth Ryan Sabrina Sally Sam Samantha Samuel Sandra Sara Sarah Scott
-Sean Sharon Simon Sofia Sonia Sophie Stella Stephanie Stephen Steve Steven Stuart Susan Sylvia Tania Ted Teresa
-Terry Theo Thomas Tim Tina Todd Tom Tony Tracy Vera Veronica Victor Victoria Vincent Violet Virginia Walter Wanda
-Wendy William Xavier Yvonne Zoe
+Agnes Alexandra Alice Amanda Amy Angela Anita Anna Annie Antonia Barbara Betty Brenda Carla Carmen Caroline
+Catherine Cecilia Charlotte Christina Claire Clara Claudia Cynthia Deborah Diana Donna Dora Doris Dorothy Edith
+Elena Elizabeth Ella Ellen Elsa Emily Emma Eva Evelyn Fiona Florence Frances Gina Gloria Grace Hannah Heather Helen
+Ida Ingrid Irene Iris Isabel Jane Janet Jennifer Jessica Joan Joyce Judith Judy Julia Julie Karen Kate Katherine
+Kathy Laura Lauren Lily Linda Lisa Louise Lucy Lydia Margaret Maria Marie Martha Mary Megan Melissa Michelle Mona
+Monica Nancy Natalie Nicole Nina Nora Olivia Pamela Patricia Paula Rachel Rebecca Rita Rosa Rose Ruth Sabrina Sally
+Samantha Sandra Sara Sarah Sharon Sofia Sonia Sophie Stella Stephanie Susan Sylvia Tania Teresa Tina Vera Veronica
+Victoria Violet Virginia Wanda Wendy Yvonne Zoe
     """.split()  # noqa: SIM905
 )
+MEN = tuple(  # one text, not a list of quoted words: it is read by people
+    """
+Adam Adrian Albert Alexander Alfred Andrew Arnold Arthur Ben Benjamin Bernard Bill Bob Brandon Brian Bruce Bruno
+Carl Charles Christian Colin Daniel David Denis Dominic Donald Douglas Dylan Eddie Edgar Edward Eric Ernest Ethan
+Eugene Felix Frank Fred Gabriel Gary George Gerald Gordon Greg Gustav Harold Harry Harvey Henry Herbert Howard Hugo
+Ian Igor Isaac Ivan Jack Jacob James Jason Jeff Jerry Jim Joe John Jonathan Joseph Joshua Julian Justin Karl Keith
+Ken Kevin Leo Leon Leonard Lewis Louis Lucas Luke Marc Marcus Mark Martin Matthew Maurice Michael Mike Nathan Nick
+Nicolas Norman Oliver Oscar Otto Patrick Paul Peter Philip Quentin Ralph Raymond Richard Robert Roger Roland Ronald
+Roy Ryan Samuel Scott Sean Simon Stephen Steve Steven Stuart Ted Theo Thomas Tim Todd Tom Tony Victor Vincent Walter
+William Xavier
+    """.split()  # noqa: SIM905
+)
+NAMES = WOMEN + MEN
 _KNOWN = frozenset(NAMES)
 _WORD = re.compile(r"[^\W\d_]+")
 
@@ -41,15 +47,17 @@ def shared_name(pair: TextPair) -> str | None:
 
 
 def renamed(pair: TextPair, old: str, new: str) -> TextPair:
-    """The same pair about somebody else. French elides before a vowel (d'Anna), so vowels stay with vowels."""
+    """The same pair about somebody else."""
     pattern = re.compile(rf"\b{old}\b")
     return TextPair(pattern.sub(new, pair.source), pattern.sub(new, pair.target))
 
 
 def others_like(name: str) -> tuple[str, ...]:
-    """The names that may stand in a name's place: both begin with a vowel or a silent h, or neither does."""
-    return tuple(other for other in NAMES if other != name and _elided(other) == _elided(name))
+    """The names that may stand in a name's place: of the same sex, and both elided in French or neither."""
+    same = WOMEN if name in WOMEN else MEN
+    return tuple(other for other in same if other != name and _elided(other) == _elided(name))
 
 
 def _elided(name: str) -> bool:
+    """d'Anna, but de Tom: before a vowel or a silent h."""
     return name[0] in "AEIOUYH"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import hashlib
 import lzma
-from collections.abc import Iterator
+import sys
+import zlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -28,18 +30,27 @@ def read_lines(path: str | Path) -> Iterator[str]:
     """The lines of a UTF-8 text file, without their ends and without a byte-order mark."""
     path = Path(path)
     with _opened(path) as file:
-        try:
-            for number, line in enumerate(file, start=1):
-                line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
-                try:
-                    yield line.decode("utf-8").rstrip("\r\n")
-                except UnicodeDecodeError as error:
-                    raise SaccadeError(
-                        f"{path}:{number}: byte {error.start + 1} of the line is not UTF-8 "
-                        f"(0x{line[error.start]:02x}); convert the file, for example with iconv"
-                    ) from None
-        except (OSError, EOFError, lzma.LZMAError) as error:
-            raise SaccadeError(f"{path}: cannot read: {error}") from error
+        yield from _decoded(file, str(path))
+
+
+def read_stdin() -> Iterator[str]:
+    """The lines of standard input, by the same rules."""
+    yield from _decoded(sys.stdin.buffer, "standard input")
+
+
+def _decoded(file: Iterable[bytes], path: str) -> Iterator[str]:
+    try:
+        for number, line in enumerate(file, start=1):
+            line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+            try:
+                yield line.decode("utf-8").rstrip("\r\n")
+            except UnicodeDecodeError as error:
+                raise SaccadeError(
+                    f"{path}:{number}: byte {error.start + 1} of the line is not UTF-8 "
+                    f"(0x{line[error.start]:02x}); convert the file, for example with iconv"
+                ) from None
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+        raise SaccadeError(f"{path}: cannot read: {error}") from error
 
 
 def read_pairs(
@@ -71,12 +82,17 @@ def hold_out(pairs: list[TextPair]) -> tuple[list[TextPair], list[TextPair]]:
     share = min(HELD_OUT, HELD_OUT_MOST / max(len(pairs), 1))
 
     def held(pair: TextPair) -> bool:
-        digest = hashlib.md5(pair.source.encode(), usedforsecurity=False).digest()
-        return int.from_bytes(digest[:8], "big") < share * (1 << 64)
+        return hash_of(pair.source) < share * (1 << 64)
 
     valid = [pair for pair in pairs if held(pair)]
     known = {pair.target for pair in valid}
     return [pair for pair in pairs if not held(pair) and pair.target not in known], valid
+
+
+def hash_of(text: str) -> int:
+    """A number below 2^64 that depends on the text alone: the same choice on every machine and in every order."""
+    digest = hashlib.md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).digest()
+    return int.from_bytes(digest[:8], "big")
 
 
 def references_of(pairs: list[TextPair]) -> dict[str, list[str]]:

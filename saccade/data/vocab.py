@@ -67,7 +67,7 @@ class Symbols:
         return [(piece, [place]) for place, piece in enumerate(self.pieces(ids))]
 
     def save(self, directory: Path) -> None:
-        (directory / self.FILE).write_text(json.dumps(self.symbols, ensure_ascii=False) + "\n", encoding="utf-8")
+        _write(directory / self.FILE, json.dumps(self.symbols, ensure_ascii=False) + "\n")
 
     @classmethod
     def load(cls, directory: Path) -> Symbols:
@@ -147,7 +147,7 @@ class Pieces:
         return [(self._label([ids[place] for place in group]), group) for group in groups]
 
     def save(self, directory: Path) -> None:
-        (directory / self.FILE).write_text(self._tokenizer.to_str(), encoding="utf-8")
+        _write(directory / self.FILE, self._tokenizer.to_str())
 
     @classmethod
     def load(cls, directory: Path) -> Pieces:
@@ -163,6 +163,13 @@ class Pieces:
     def _readable(self, number: int) -> str:
         text = self._tokenizer.decode([number - len(SPECIALS)], skip_special_tokens=False)
         return self._texts[number] if "\ufffd" in text else text.replace(" ", "▁")
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all: a killed process must not leave half a vocabulary."""
+    beside = path.with_name(f".{path.name}.new")
+    beside.write_text(text, encoding="utf-8")
+    beside.replace(path)
 
 
 def _shortened(words: Sequence[str], most: int = 60) -> str:

@@ -6,6 +6,7 @@ ranking in a beam = log p(y) / ((5 + length) / 6)^alpha                         
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -62,8 +63,8 @@ class Greedy:
 class Beam:
     """The `width` best prefixes side by side.
 
-    A sentence is done when `width` hypotheses have ended, or earlier when no live one can still overtake the `best`
-    ended ones: log-probabilities only fall, so s / penalty(limit) bounds whatever a live sum s may become.
+    A sentence is done when no live hypothesis can still overtake the `best` ended ones, and no sooner:
+    log-probabilities only fall, so s / penalty(limit) bounds whatever a live sum s may become.
     """
 
     width: int = 4
@@ -103,9 +104,9 @@ class Sample:
     def __post_init__(self) -> None:
         if self.answers < 1:
             raise SaccadeError(f"the number of answers must be 1 or more; got {self.answers}")
-        if not self.temperature > 0:
+        if not 0 < self.temperature < math.inf:
             raise SaccadeError(
-                f"the temperature must be above 0 (greedy search is the limit at 0); got {self.temperature}"
+                f"the temperature must be finite and above 0, got {self.temperature}; greedy is its limit"
             )
         if self.top_k is not None and self.top_k < 1:
             raise SaccadeError(f"top_k must be 1 or more; got {self.top_k}")
@@ -140,7 +141,8 @@ class Sample:
         return score
 
     def _choose(self, log_p: Tensor, draw: Tensor) -> Tensor:
-        ordered, token = (log_p / self.temperature).sort(-1, descending=True)  # (R, V)
+        ordered, token = log_p.sort(-1, descending=True)  # (R, V)
+        ordered = (ordered - ordered[:, :1]).nan_to_num(nan=-math.inf, neginf=-math.inf) / self.temperature
         share = ordered.softmax(-1)
         if self.top_k is not None:
             share[:, self.top_k :] = 0

@@ -125,7 +125,7 @@ class Ledger:
 
     def done(self, live: list[float]) -> bool:
         """Whether nothing that may come of the live scores can change the best."""
-        if len(self.ended) >= self.method.width:
+        if not live:
             return True
         if len(self.ended) < self.method.best:
             return False

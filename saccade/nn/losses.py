@@ -36,14 +36,15 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         # under autocast the three matrix products are done in its precision, everything else in that of the states
         low = torch.get_autocast_dtype(x.device.type) if torch.is_autocast_enabled(x.device.type) else x.dtype
         x_low, weight_low = x.to(low), weight.to(low)
+        exact = torch.promote_types(x.dtype, torch.float32)  # sums of thousands of terms need more than 8 bits
         x_gradient = torch.empty_like(x) if wanted[0] else None
         weight_gradient = torch.zeros_like(weight) if wanted[1] else None
         bias_gradient = torch.zeros_like(bias) if bias is not None and wanted[2] else None
-        smoothed, surprise = x.new_zeros(()), x.new_zeros(())
+        smoothed, surprise = x.new_zeros((), dtype=exact), x.new_zeros((), dtype=exact)
         correct = torch.zeros((), dtype=torch.long, device=x.device)
         for start in range(0, len(x), ROWS_AT_ONCE):
             rows = slice(start, start + ROWS_AT_ONCE)
-            logits = (x_low[rows] @ weight_low.T).to(x.dtype)  # (rows, V)
+            logits = (x_low[rows] @ weight_low.T).to(exact)  # (rows, V)
             logits = logits if bias is None else logits + bias
             log_p = logits.log_softmax(-1)
             of_target = log_p.gather(1, target[rows, None])  # (rows, 1)

@@ -76,7 +76,7 @@ def answer_pairs(
     for first in range(0, len(order), SENTENCES_AT_ONCE):
         chunk = order[first : first + SENTENCES_AT_ONCE]
         source, mask = _padded([sources[number] for number in chunk])
-        limits = [int(settings.limit_factor * len(sources[n])) + settings.limit_extra for n in chunk]
+        limits = [max(1, int(settings.limit_factor * len(sources[n])) + settings.limit_extra) for n in chunk]
         past = model.begin(model.encode(source, mask), max(limits))
         found = search(
             model.step,

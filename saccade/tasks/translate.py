@@ -14,9 +14,9 @@ from saccade.config import Recipe
 from saccade.config.models import TransformerSettings
 from saccade.config.tasks import TranslateSettings
 from saccade.data.names import others_like, renamed, shared_name
-from saccade.data.readers import TextPair, hold_out, read_pairs, references_of
+from saccade.data.readers import TextPair, hash_of, hold_out, read_pairs, references_of
 from saccade.data.vocab import Pieces
-from saccade.decode import Beam, Method
+from saccade.decode import Beam, Greedy, Method
 from saccade.errors import SaccadeError
 from saccade.maps.render import AttentionMap
 from saccade.metrics import bleu, chrf
@@ -133,11 +133,18 @@ class Translate:
         return predict_pairs(model, inputs, (self.pieces, self.pieces), self.recipe.decode, method)
 
     def score(self, model: EncoderDecoder) -> Scores:
-        """BLEU and chrF of the first validation sentences, translated for real, against all their references."""
+        """BLEU and chrF of some validation sentences, translated for real, against all their references.
+
+        They are chosen by hash: files are often sorted, and the first sentences are then the shortest.
+        """
         references = references_of(self.pairs[1])
-        sources = list(references)[: self.settings.valid_examples]
+        fitting = [each for each in references if len(self.pieces.encode(each)) <= self.settings.longest]
+        if not fitting:
+            raise SaccadeError(f"every validation sentence is longer than task.longest, {self.settings.longest} pieces")
+        sources = sorted(fitting, key=hash_of)[: self.settings.valid_examples]
         decode = self.recipe.decode
-        method = Beam(decode.valid_beam, length_penalty=decode.length_penalty)
+        beam = Beam(decode.valid_beam, length_penalty=decode.length_penalty)
+        method = Greedy() if decode.valid_beam == 1 else beam
         found = answer_pairs(model, self.pieces.encode_all(sources), decode, method)
         answers = [self.pieces.decode(hypotheses[0].tokens) for hypotheses in found]
         known = [references[source] for source in sources]

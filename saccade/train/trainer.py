@@ -142,12 +142,15 @@ class Trainer:
         pace = _Pace()
         begun, before = time.monotonic(), self.minutes
         reason = "steps"
+        if self._spent() is not None:  # resumed after its own end: nothing is left but to finish
+            self._finish(run)
+            yield Stopped(self.step, self._spent() or reason, self.best_step, self.best_score)
+            return
         for update in self.steps():
             pace.add(update)
             self.window.add(update)
             self.minutes = before + (time.monotonic() - begun) / 60
-            out_of_time = settings.minutes is not None and self.minutes >= settings.minutes
-            last = self.step == settings.steps or out_of_time
+            last = self.step == settings.steps or self._spent() == "minutes"
             if self.step % settings.log_every == 0 or last:
                 means = self.window.means()
                 self.window = Window()
@@ -164,13 +167,13 @@ class Trainer:
                 values = {f"valid_{name}": value for name, value in evaluated.scores.values.items()}
                 run.log({"step": self.step, **values, "samples": list(evaluated.scores.samples[:SAMPLES])})
                 yield evaluated
-            patience_out = settings.patience is not None and self.evaluations_since_best >= settings.patience
             better = evaluated is not None and evaluated.best
-            if self.step % settings.save_every == 0 or last or better or stop or patience_out:
+            spent = self._spent()
+            if self.step % settings.save_every == 0 or last or better or stop or spent is not None:
                 self.save(run)
                 yield Saved(self.step)
-            if stop or out_of_time or (evaluated is not None and patience_out):
-                reason = "signal" if stop else "minutes" if out_of_time else "patience"
+            if stop or spent is not None:
+                reason = "signal" if stop else spent or reason
                 break
             if evaluated is not None:
                 self.model.train()
@@ -182,7 +185,9 @@ class Trainer:
     def save(self, run: Run) -> None:
         """Everything that the next step depends on, committed at once."""
         state = {
+            "step": self.step,
             "cursor": asdict(self.cursor),
+            "examples": self.batches.fingerprint,
             "best_step": self.best_step,
             "best_score": self.best_score,
             "evaluations_since_best": self.evaluations_since_best,
@@ -207,6 +212,13 @@ class Trainer:
         state = checkpoint.state
         if state["vocabulary"] != run.vocab_hash():
             raise SaccadeError(f"{run.vocab} is not the vocabulary that step {checkpoint.step} was trained with")
+        if state["examples"] != self.batches.fingerprint:
+            warnings.warn(
+                f"the training data is not what it was at step {checkpoint.step}: the run goes on, "
+                "but not bit for bit, and what is held out now may have been trained on",
+                RunWarning,
+                stacklevel=2,
+            )
         if state["threads"] != torch.get_num_threads():
             warnings.warn(
                 f"step {checkpoint.step} was trained with {state['threads']} threads, now there are "
@@ -214,11 +226,13 @@ class Trainer:
                 RunWarning,
                 stacklevel=2,
             )
-        load_tensors(self.model, checkpoint.model, f"step {checkpoint.step} of {run.path}")
         optimizer, average = _parted(checkpoint.optimizer)
+        if self.average is not None:
+            average = average or checkpoint.model  # averaging that was turned on later starts from the weights
+            require_match(average, {n: t.shape for n, t in self.average.tensors.items()}, "average of the weights")
+        load_tensors(self.model, checkpoint.model, f"step {checkpoint.step} of {run.path}")
         load_optimizer(self.optimizer, self.model, optimizer)
         if self.average is not None:
-            require_match(average, {n: t.shape for n, t in self.average.tensors.items()}, "average of the weights")
             self.average.tensors = {name: average[name].clone() for name in self.average.tensors}
         restore_random(checkpoint.random)
         self.step, self.cursor = checkpoint.step, Cursor(**state["cursor"])
@@ -228,6 +242,13 @@ class Trainer:
         self.minutes = state["minutes"]
         run.cut_metrics(self.step)
         return True
+
+    def _spent(self) -> str | None:
+        """Whether time or patience has run out."""
+        if self.settings.minutes is not None and self.minutes >= self.settings.minutes:
+            return "minutes"
+        patience = self.settings.patience
+        return "patience" if patience is not None and self.evaluations_since_best >= patience else None
 
     def _collate(self, numbers: Sequence[int]) -> Batch:
         return self.task.collate([self.examples[number] for number in numbers], numbers)
@@ -275,16 +296,16 @@ class Trainer:
         with nullcontext() if self.average is None else self.average.in_place(self.model):
             scores = self.task.score(self.model)
         restore_random(state)
-        best = self.best_score is None or scores.decisive > self.best_score
+        better = self.best_score is None or scores.decisive > self.best_score
+        best = better or scores.decisive == self.best_score  # of equal scores the later weights have seen more
         if best:
-            self.best_step, self.best_score, self.evaluations_since_best = self.step, scores.decisive, 0
-        else:
-            self.evaluations_since_best += 1
+            self.best_step, self.best_score = self.step, scores.decisive
+        self.evaluations_since_best = 0 if better else self.evaluations_since_best + 1
         return Evaluated(self.step, scores, best)
 
     def _finish(self, run: Run) -> None:
         best = run.load(self.best_step or self.step)
-        tensors = best.model if self.average is None else best.model | _parted(best.optimizer)[1]
+        tensors = averaged(best.model, best.optimizer)
         state = {"step": self.best_step or self.step, "score": self.best_score, "vocabulary": run.vocab_hash()}
         run.save_final(tensors, state)
 
@@ -329,6 +350,11 @@ class _Pace:
 
     def resume(self) -> None:
         self._since = time.monotonic()
+
+
+def averaged(tensors: dict[str, Tensor], optimizer: dict[str, Tensor]) -> dict[str, Tensor]:
+    """A checkpoint's weights with the averaged ones in their place, where there are any."""
+    return tensors | _parted(optimizer)[1]
 
 
 def _parted(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

@@ -82,6 +82,7 @@ def test_nan_is_an_error_and_never_token_zero() -> None:
         (lambda: Beam(2, best=3), "best=3"),
         (lambda: Sample(temperature=0.0), "got 0.0"),
         (lambda: Sample(temperature=float("nan")), "got nan"),
+        (lambda: Sample(temperature=float("inf")), "got inf"),
         (lambda: Sample(top_k=0), "got 0"),
         (lambda: Sample(top_p=1.5), "got 1.5"),
         (lambda: Sample(answers=0), "got 0"),
@@ -107,13 +108,14 @@ def test_coverage_prefers_the_answer_that_looked_everywhere() -> None:
         rerank_by_coverage([short], weights, strength=0.2)
 
 
-def test_early_stopping_keeps_an_overtaking_hypothesis() -> None:
+@pytest.mark.parametrize("width", [1, 2, 3, 4])
+def test_early_stopping_keeps_an_overtaking_hypothesis(width: int) -> None:
     """One answer ends at once with a poor score; a longer one that ends later with a better one must still be found."""
     table = torch.tensor([[1.0, 0, 0, 0], [0.01, 0.0, 0.99, 0.0], [0.99, 0.0, 0.01, 0.0], [0.2, 0.8, 0.0, 0.0]])
 
     def late(tokens: Tensor, past: Past) -> tuple[Tensor, Past]:
         return table[tokens[:, -1]].log(), past.advanced(past.state, 1)
 
-    found = search(late, begun(), start=3, end=END, limits=[6], method=Beam(3, length_penalty=0.0))[0][0]
+    found = search(late, begun(), start=3, end=END, limits=[6], method=Beam(width, length_penalty=0.0))[0][0]
     assert found.tokens == (1, 2)
     assert found.log_probability == pytest.approx(math.log(0.8 * 0.99 * 0.99))

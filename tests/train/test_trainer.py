@@ -10,7 +10,7 @@ import torch
 from saccade import api
 from saccade.config import load_recipe
 from saccade.config.training import ScheduleSettings
-from saccade.errors import RunError, SaccadeError
+from saccade.errors import RunError, RunWarning, SaccadeError
 from saccade.train.optim import load_optimizer, make_optimizer, optimizer_tensors, rate_at
 from saccade.train.run import Run
 from saccade.train.trainer import Evaluated, Stopped, Trainer, named_tensors
@@ -74,6 +74,30 @@ def test_training_stops_when_patience_is_out_and_keeps_the_best(tmp_path: Path) 
     assert last.step == 5 * len(scores) < 400
     assert last.best_score == max(scores)
     assert Run.open(tmp_path / "run").weights()[1]["step"] == last.best_step
+
+
+def test_a_run_that_ended_by_patience_stays_as_it_is_when_resumed(tmp_path: Path) -> None:
+    settings = [*TINY, "train.steps=400", "train.evaluate_every=5", "train.patience=1", "train.optimizer.rate=1e-9"]
+    api.train("reverse", out=tmp_path / "run", settings=settings)
+    steps = Run.open(tmp_path / "run").steps()
+    api.resume(tmp_path / "run")
+    assert Run.open(tmp_path / "run").steps() == steps
+
+
+def test_of_equal_scores_the_later_weights_are_kept_but_patience_runs_out(tmp_path: Path) -> None:
+    settings = [*TINY, "train.evaluate_every=2", "train.optimizer.rate=1e-9", "train.patience=3"]
+    events = list(api.begin("reverse", out=tmp_path / "run", settings=settings).events())
+    scores = [event.scores.decisive for event in events if isinstance(event, Evaluated)]
+    assert len(set(scores)) == 1
+    assert events[-1].best_step == events[-1].step == 8
+
+
+def test_changed_data_is_noticed_on_resume(tmp_path: Path) -> None:
+    api.train("reverse", out=tmp_path / "run", settings=TINY)
+    recipe = tmp_path / "run" / "recipe.yaml"
+    recipe.write_text(recipe.read_text().replace("train_examples: 64", "train_examples: 60"))
+    with pytest.warns(RunWarning, match="the training data is not what it was"):
+        api.resumed(tmp_path / "run")
 
 
 def test_the_state_of_another_models_optimizer_is_refused_whole() -> None:
