@@ -122,6 +122,8 @@ def predict(
     n_best: Annotated[int, typer.Option(min=1, help="Answers per input.")] = 1,
     sample: Annotated[bool, typer.Option(help="Draw answers instead of searching the most probable.")] = False,
     temperature: Annotated[float, typer.Option(help="Of --sample.")] = 1.0,
+    top_k: Annotated[int | None, typer.Option(min=1, help="Of --sample: from the k most probable only.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Of --sample: from the most probable that sum to p.")] = None,
     seed: Annotated[int, typer.Option(help="Of --sample.")] = 0,
     scores: Annotated[bool, typer.Option("--scores", help="Put score and stop reason before each answer.")] = False,
     step: Step = None,
@@ -131,7 +133,9 @@ def predict(
     from saccade.decode import Sample
 
     predictor = api.load(run, step=step)
-    drawn = Sample(answers=n_best, temperature=temperature, seed=seed) if sample else None
+    if sample and beam is not None:
+        raise SaccadeError("--sample draws answers and --beam searches them: choose one")
+    drawn = Sample(answers=n_best, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed) if sample else None
     method = drawn or _method(predictor, beam, n_best)
     lines = inputs or list(_lines(Path("-")))
     for prediction in predictor.predict(lines, method):

@@ -58,5 +58,8 @@ class DecodeSettings(Settings):
     beam: Positive = 1
     valid_beam: Positive = 1  # while training: greedy search is enough to tell checkpoints apart
     length_penalty: Annotated[Float, Field(ge=0)] = 1.0  # exponent of Wu et al. (2016); 0 compares plain sums
+    coverage_penalty: Annotated[Float, Field(ge=0)] = 0.0  # for source words that no word of an answer looked at
+    minimum_length: Count = 0  # tokens of an answer
+    no_repeat: Positive | None = None  # no run of so many tokens twice in an answer
     limit_factor: Annotated[Float, Field(gt=0)] = 2.0  # answers end after factor x source length + extra
     limit_extra: Count = 10

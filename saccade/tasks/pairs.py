@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from saccade.config.training import DecodeSettings
 from saccade.data.vocab import END, PAD, START, Vocabulary
-from saccade.decode import Beam, Greedy, Hypothesis, Method, never, search
+from saccade.decode import (
+    Beam,
+    Greedy,
+    Hypothesis,
+    Method,
+    Rule,
+    minimum_length,
+    never,
+    no_repeat,
+    rerank_by_coverage,
+    search,
+)
 from saccade.errors import SaccadeError
-from saccade.maps.record import record
+from saccade.maps.record import attentions, record
 from saccade.maps.render import AttentionMap, Tokens
 from saccade.models.shapes import EncoderDecoder
 from saccade.nn.losses import token_loss
@@ -64,11 +75,41 @@ def method_of(settings: DecodeSettings) -> Method:
     return Beam(settings.beam, length_penalty=settings.length_penalty)
 
 
+def rules_of(settings: DecodeSettings) -> list[Rule]:
+    """The rules that a recipe asks for; padding and start are never written."""
+    rules = [never([PAD, START])]
+    if settings.minimum_length:
+        rules.append(minimum_length(settings.minimum_length, END))
+    if settings.no_repeat is not None:
+        rules.append(no_repeat(settings.no_repeat))
+    return rules
+
+
+def covering(
+    model: EncoderDecoder, source: list[int], hypotheses: list[Hypothesis], strength: float
+) -> list[Hypothesis]:
+    """The hypotheses in the order of their coverage-penalised scores: each is replayed once, with the taps on."""
+    if not strength or not attentions(model):
+        return hypotheses
+    weights = []
+    for hypothesis in hypotheses:
+        batch = collate_pairs([(source, list(hypothesis.tokens))], [0])
+        with record(model) as recording:
+            model(batch.source, batch.source_mask, batch.target[:, :-1])
+        across = [seen.weights[0].mean(0) for seen in recording if seen.name.startswith("decoder") and not seen.causal]
+        weights.append(torch.stack(across).mean(0))  # (T, S)
+    return rerank_by_coverage(hypotheses, weights, strength)
+
+
 @torch.no_grad()
 def answer_pairs(
     model: EncoderDecoder, sources: Sequence[list[int]], settings: DecodeSettings, method: Method | None = None
 ) -> list[list[Hypothesis]]:
     """Search an answer for each source; like lengths are searched together, answers come back in the order asked."""
+    method = method or method_of(settings)
+    wanted = method.best
+    if settings.coverage_penalty and isinstance(method, Beam):
+        method = replace(method, best=method.width)  # all that ended are looked at again
     order = sorted(range(len(sources)), key=lambda number: -len(sources[number]))
     answers: list[list[Hypothesis]] = [[] for _ in sources]
     was_training = model.training
@@ -78,17 +119,9 @@ def answer_pairs(
         source, mask = _padded([sources[number] for number in chunk])
         limits = [max(1, int(settings.limit_factor * len(sources[n])) + settings.limit_extra) for n in chunk]
         past = model.begin(model.encode(source, mask), max(limits))
-        found = search(
-            model.step,
-            past,
-            start=START,
-            end=END,
-            limits=limits,
-            method=method or method_of(settings),
-            rules=[never([PAD, START])],
-        )
+        found = search(model.step, past, start=START, end=END, limits=limits, method=method, rules=rules_of(settings))
         for number, hypotheses in zip(chunk, found, strict=True):
-            answers[number] = hypotheses
+            answers[number] = covering(model, sources[number], hypotheses, settings.coverage_penalty)[:wanted]
     model.train(was_training)
     return answers
 

@@ -1,0 +1,71 @@
+"""What sequence-to-sequence tasks share: batches, and the searches that a recipe can ask for."""
+
+from __future__ import annotations
+
+import pytest
+
+from saccade.config.training import DecodeSettings
+from saccade.data.vocab import END, START
+from saccade.decode import Beam
+from saccade.errors import SaccadeError
+from saccade.tasks.pairs import answer_pairs, collate_pairs, method_of
+from tests.laws.models import sequence_model
+
+SOURCES = [[3, 4, 5, 6], [7, 8], [9, 3, 4]]
+
+
+def test_batches_are_padded_and_count_what_is_to_be_predicted() -> None:
+    batch = collate_pairs([([3, 4, 5], [6]), ([7], [8, 9])], [10, 11])
+    assert batch.source.tolist() == [[3, 4, 5], [7, 0, 0]]
+    assert batch.source_mask.tolist() == [[True] * 3, [True, False, False]]
+    assert batch.target.tolist() == [[START, 6, END, 0], [START, 8, 9, END]]
+    assert batch.counts["loss"] == int(batch.target_mask.sum()) == 5
+    assert batch.numbers == (10, 11)
+    with pytest.raises(SaccadeError, match="example 12 has an empty source"):
+        collate_pairs([([], [3])], [12])
+
+
+def test_answers_come_back_in_the_order_asked_whatever_their_length() -> None:
+    model = sequence_model("transformer")
+    together = answer_pairs(model, SOURCES, DecodeSettings())
+    assert [each[0].tokens for each in together] == [
+        answer_pairs(model, [source], DecodeSettings())[0][0].tokens for source in SOURCES
+    ]
+
+
+@pytest.mark.parametrize("name", ["bahdanau", "convolutional", "transformer"])
+def test_the_rules_of_a_recipe_are_kept(name: str) -> None:
+    settings = DecodeSettings(beam=3, minimum_length=4, no_repeat=1)
+    for (best,) in answer_pairs(sequence_model(name), SOURCES, settings):
+        assert len(best.tokens) >= 4 or best.stopped != "eos"
+        assert len(set(best.tokens)) == len(best.tokens)
+
+
+@pytest.mark.parametrize("name", ["bahdanau", "luong", "convolutional", "transformer"])
+def test_a_coverage_penalty_only_reorders_what_the_beam_found(name: str) -> None:
+    model = sequence_model(name)
+    every = answer_pairs(model, SOURCES, DecodeSettings(), Beam(4, best=4))
+    chosen = answer_pairs(model, SOURCES, DecodeSettings(coverage_penalty=5.0), Beam(4, best=1))
+    for found, (best,) in zip(every, chosen, strict=True):
+        before = {each.tokens: each for each in found}
+        assert best.tokens in before
+        assert best.score <= before[best.tokens].score + 1e-9
+    same = answer_pairs(model, SOURCES, DecodeSettings(coverage_penalty=1e-12), Beam(4, best=4))
+    assert [[each.tokens for each in found] for found in same] == [[each.tokens for each in found] for found in every]
+
+
+def test_without_attention_there_is_no_coverage_to_speak_of() -> None:
+    model = sequence_model("sutskever once")
+    plain, penalised = (answer_pairs(model, SOURCES, DecodeSettings(beam=2, coverage_penalty=c)) for c in (0.0, 1.0))
+    assert [each[0].tokens for each in plain] == [each[0].tokens for each in penalised]
+
+
+def test_a_beam_of_one_in_a_recipe_is_greedy_search() -> None:
+    assert method_of(DecodeSettings()).width == 1
+    assert method_of(DecodeSettings(beam=4)).width == 4
+
+
+def test_training_mode_comes_back_after_prediction() -> None:
+    model = sequence_model("transformer").train()
+    answer_pairs(model, SOURCES, DecodeSettings())
+    assert model.training
