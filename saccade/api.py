@@ -18,9 +18,10 @@ from saccade.maps.render import AttentionMap
 from saccade.models.shapes import parameter_count
 from saccade.tasks import TASKS
 from saccade.tasks.base import Prediction, Scores, Task
+from saccade.train.progress import Event
 from saccade.train.run import Run
 from saccade.train.signals import StopRequest
-from saccade.train.trainer import Event, Trainer, averaged, load_tensors
+from saccade.train.trainer import Trainer, averaged, load_tensors
 
 
 @dataclass(frozen=True)

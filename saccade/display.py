@@ -14,9 +14,9 @@ from rich.table import Table
 
 from saccade import api, ladder
 from saccade.maps.render import save_maps, to_text
+from saccade.train.progress import Evaluated, Event, Stopped
+from saccade.train.progress import Progress as Advance
 from saccade.train.signals import watch_for_stop
-from saccade.train.trainer import Evaluated, Event, Stopped
-from saccade.train.trainer import Progress as Advance
 
 DEMO = {
     "reverse-rnn": "recurrent, one vector between encoder and decoder",

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 
 from saccade import api
 from saccade.metrics import TextScore, bleu, chrf, paired_p_value
+from saccade.train.progress import Event
 from saccade.train.signals import StopRequest
-from saccade.train.trainer import Event
 
 RUNGS: dict[str, tuple[str, ...]] = {
     "recurrent, one vector": ("model.kind=sutskever", "model.width=128", "model.hidden=256"),

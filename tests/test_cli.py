@@ -11,6 +11,7 @@ from PIL import Image
 from rich.console import Console
 
 from saccade import api, cli
+from saccade.cli import terminal
 from saccade.train.run import Run
 
 TINY = (
@@ -34,8 +35,8 @@ def saccade(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):  # type: ignore[no
 
     def run(*arguments: str, stdin: str = "", width: int = 80) -> tuple[int, str, str]:
         out, err = io.StringIO(), io.StringIO()
-        monkeypatch.setattr(cli, "out", Console(file=out, highlight=False, width=width))
-        monkeypatch.setattr(cli, "err", Console(file=err, highlight=False, width=width))
+        monkeypatch.setattr(terminal, "out", Console(file=out, highlight=False, width=width))
+        monkeypatch.setattr(terminal, "err", Console(file=err, highlight=False, width=width))
         monkeypatch.setattr("sys.argv", ["saccade", *arguments])
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
         monkeypatch.setattr("warnings.showwarning", lambda *message: None)

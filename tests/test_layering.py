@@ -56,6 +56,7 @@ MAY_IMPORT = {
     },
     "cli": {
         "",
+        "cli",
         "report",
         "translation",
         "verify",

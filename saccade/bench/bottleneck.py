@@ -27,7 +27,7 @@ from rich.table import Table
 from saccade import api
 from saccade.bench.measure import alone, circumstances
 from saccade.data.toy import ANSWERS, sequences, symbol_names
-from saccade.train.trainer import Evaluated
+from saccade.train.progress import Evaluated
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

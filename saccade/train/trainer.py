@@ -13,7 +13,7 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -22,66 +22,18 @@ from torch import Tensor, nn
 from saccade.config.training import TrainSettings
 from saccade.data.batching import Batches, Cursor
 from saccade.errors import RunWarning, SaccadeError
-from saccade.tasks.base import Batch, Loss, Scores, Task
+from saccade.tasks.base import Batch, Loss, Task
 from saccade.train.checkpoint import Checkpoint
 from saccade.train.distributed import World
 from saccade.train.optim import Average, load_optimizer, make_optimizer, optimizer_tensors, rate_at, set_rate
+from saccade.train.progress import Evaluated, Event, Pace, Progress, Saved, Stopped, Update, Window
 from saccade.train.randomness import random_state, restore_random, seed_everything
 from saccade.train.run import Run
 from saccade.train.signals import StopRequest
 from saccade.train.tensors import require_match
 
-
-@dataclass(frozen=True)
-class Update:
-    """One optimizer update: the mean of each named term, and how it was made."""
-
-    step: int
-    means: dict[str, float]
-    rate: float
-    gradient_norm: float
-    tokens: int
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What happened since the last line of the log."""
-
-    step: int
-    steps: int
-    means: dict[str, float]
-    rate: float
-    gradient_norm: float
-    tokens_per_second: float
-    seconds_left: float
-
-
-@dataclass(frozen=True)
-class Evaluated:
-    step: int
-    scores: Scores
-    best: bool
-
-
-@dataclass(frozen=True)
-class Saved:
-    step: int
-
-
-@dataclass(frozen=True)
-class Stopped:
-    """The last event: why it ended ("steps", "minutes", "patience", "signal"), and the best there was."""
-
-    step: int
-    reason: str
-    best_step: int | None
-    best_score: float | None
-
-
 AVERAGE = "average"
 SAMPLES = 5  # answers that are logged at each evaluation
-
-Event = Progress | Evaluated | Saved | Stopped
 
 
 class Objective(nn.Module):
@@ -139,7 +91,7 @@ class Trainer:
     def fit(self, run: Run, stop: StopRequest | None = None) -> Iterator[Event]:
         """Train into a run directory, from wherever this trainer stands, and end with the best weights in final/."""
         settings, stop = self.settings, StopRequest() if stop is None else stop
-        pace = _Pace()
+        pace = Pace()
         begun, before = time.monotonic(), self.minutes
         reason = "steps"
         if self._spent() is not None:  # resumed after its own end: nothing is left but to finish
@@ -308,48 +260,6 @@ class Trainer:
         tensors = averaged(best.model, best.optimizer)
         state = {"step": self.best_step or self.step, "score": self.best_score, "vocabulary": run.vocab_hash()}
         run.save_final(tensors, state)
-
-
-@dataclass
-class Window:
-    """The updates since the last line of the log; part of a checkpoint, so that a resumed log has the same lines."""
-
-    updates: int = 0
-    sums: dict[str, float] = field(default_factory=dict)
-
-    def add(self, update: Update) -> None:
-        self.updates += 1
-        for name, mean in update.means.items():
-            self.sums[name] = self.sums.get(name, 0.0) + mean
-
-    def means(self) -> dict[str, float]:
-        return {name: total / self.updates for name, total in self.sums.items()}
-
-
-class _Pace:
-    """How fast updates are made; evaluating and saving do not count."""
-
-    def __init__(self) -> None:
-        self._seconds = self._window_seconds = 0.0
-        self._updates = self._window_tokens = 0
-        self._since = time.monotonic()
-
-    def add(self, update: Update) -> None:
-        elapsed = time.monotonic() - self._since
-        self._seconds, self._window_seconds = self._seconds + elapsed, self._window_seconds + elapsed
-        self._updates, self._window_tokens = self._updates + 1, self._window_tokens + update.tokens
-
-    def tokens_per_second(self) -> float:
-        """Since it was last asked for."""
-        speed = self._window_tokens / max(self._window_seconds, 1e-9)
-        self._window_seconds, self._window_tokens = 0.0, 0
-        return speed
-
-    def seconds_for(self, updates: int) -> float:
-        return updates * self._seconds / max(self._updates, 1)
-
-    def resume(self) -> None:
-        self._since = time.monotonic()
 
 
 def averaged(tensors: dict[str, Tensor], optimizer: dict[str, Tensor]) -> dict[str, Tensor]:

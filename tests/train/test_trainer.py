@@ -12,8 +12,9 @@ from saccade.config import load_recipe
 from saccade.config.training import ScheduleSettings
 from saccade.errors import RunError, RunWarning, SaccadeError
 from saccade.train.optim import load_optimizer, make_optimizer, optimizer_tensors, rate_at
+from saccade.train.progress import Evaluated, Stopped
 from saccade.train.run import Run
-from saccade.train.trainer import Evaluated, Stopped, Trainer, named_tensors
+from saccade.train.trainer import Trainer, named_tensors
 
 TINY = (
     "model.width=16",

@@ -1,0 +1,208 @@
+"""Verbs for any task: train, predict, look, verify, plan, report, pack, demo. torch is imported inside them only."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from saccade.cli import terminal
+from saccade.cli.terminal import RunPath, Settings, Step
+from saccade.errors import SaccadeError
+
+app = typer.Typer()
+
+
+@app.command()
+def train(
+    recipe: Annotated[
+        str | None, typer.Argument(help="A recipe by name (see `saccade recipes`) or a YAML file.", show_default=False)
+    ] = None,
+    out_: Annotated[
+        Path | None, typer.Option("--out", metavar="RUN", help="The new run directory. (default: runs/RECIPE)")
+    ] = None,
+    settings: Settings = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Go on with this run from its newest checkpoint.")
+    ] = None,
+    source: Annotated[
+        Path | None, typer.Option(help="For translate: the sentences, or a .tsv with both sides.")
+    ] = None,
+    target: Annotated[Path | None, typer.Option(help="For translate: their translations, line by line.")] = None,
+    valid_source: Annotated[Path | None, typer.Option(help="Validation sentences. (default: held out by hash)")] = None,
+    valid_target: Annotated[Path | None, typer.Option(help="Validation translations.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Stop after so many minutes.")] = None,
+    override: Annotated[bool, typer.Option("--override", help="With --resume: go on with other settings.")] = False,
+) -> None:
+    """Train a model: saccade train reverse, or saccade train translate --source a.fr --target a.en"""
+    from saccade import api, display
+
+    if (recipe is None) == (resume is None):
+        raise SaccadeError("say what to train: a recipe (`saccade recipes` lists them), or --resume RUN")
+    if resume is not None:
+        if out_ is not None or any((source, target, valid_source, valid_target)):
+            raise SaccadeError("--resume goes on with a run and its data: it takes neither --out nor files")
+        budget = [] if minutes is None else [f"train.minutes={minutes}"]
+        training = api.resumed(resume, settings=[*budget, *(settings or ())], override=override)
+    else:
+        assert recipe is not None
+        chosen = terminal.files(source=source, target=target, valid_source=valid_source, valid_target=valid_target)
+        chosen += [] if minutes is None else [f"train.minutes={minutes}"]
+        where = out_ or Path("runs") / Path(recipe).stem
+        training = api.begin(recipe, out=where, settings=[*chosen, *(settings or ())])
+    raise SystemExit(display.follow(training, terminal.out))
+
+
+@app.command()
+def predict(
+    run: RunPath,
+    inputs: Annotated[list[str] | None, typer.Argument(metavar="[INPUT]...", show_default=False)] = None,
+    beam: Annotated[int | None, typer.Option(min=1, help="Beam width. (default: the recipe's)")] = None,
+    n_best: Annotated[int, typer.Option(min=1, help="Answers per input.")] = 1,
+    sample: Annotated[bool, typer.Option(help="Draw answers instead of searching the most probable.")] = False,
+    temperature: Annotated[float, typer.Option(help="Of --sample.")] = 1.0,
+    top_k: Annotated[int | None, typer.Option(min=1, help="Of --sample: from the k most probable only.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Of --sample: from the most probable that sum to p.")] = None,
+    seed: Annotated[int, typer.Option(help="Of --sample.")] = 0,
+    scores: Annotated[bool, typer.Option("--scores", help="Put score and stop reason before each answer.")] = False,
+    step: Step = None,
+) -> None:
+    """Answer each input, or each line of standard input."""
+    from saccade import api
+    from saccade.decode import Sample
+
+    predictor = api.load(run, step=step)
+    if sample and beam is not None:
+        raise SaccadeError("--sample draws answers and --beam searches them: choose one")
+    drawn = Sample(answers=n_best, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed) if sample else None
+    method = drawn or terminal.method(predictor, beam, n_best)
+    lines = inputs or list(terminal.lines(Path("-")))
+    for prediction in predictor.predict(lines, method):
+        for answer in prediction.answers:
+            note = f"{answer.hypothesis.score:.4f}\t{answer.hypothesis.stopped}\t" if scores else ""
+            terminal.out.file.write(f"{note}{answer.text}\n")  # as it is: rich would replace tabs
+
+
+@app.command()
+def look(
+    run: RunPath,
+    text: Annotated[str, typer.Argument(help="The input to be answered.")],
+    target: Annotated[
+        str | None, typer.Option(help="Look while this answer is written instead of the model's.")
+    ] = None,
+    out_: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="All layers and heads: .html, .png, .svg, .pdf or .json."),
+    ] = None,
+    pieces: Annotated[bool, typer.Option("--pieces", help="Over subword pieces, not words.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Show every attention, not the first only.")] = False,
+    step: Step = None,
+) -> None:
+    """Show where a model looked while it wrote its answer."""
+    from saccade import api
+    from saccade.maps.render import save_maps, to_text
+
+    maps = api.load(run, step=step).look(text, target, pieces=pieces)
+    if not maps:
+        raise SaccadeError(f"the model of {run} has no attention to look at")
+    for map_ in maps if every else maps[:1]:
+        terminal.out.print(to_text(map_, width=terminal.out.width), markup=False, soft_wrap=True)
+    if out_ is not None:
+        save_maps(maps, out_)
+        terminal.out.print(f"{len(maps)} maps in {out_}", markup=False)
+
+
+@app.command()
+def verify(run: RunPath, step: Step = None) -> None:
+    """Check the laws on this very model: cache, batch, padding, looking, saving. Exit code 1 if one is broken."""
+    from rich.table import Table
+
+    from saccade import api
+    from saccade.verify import verify as check_laws
+
+    laws = check_laws(api.load(run, step=step))
+    table = Table("law", "difference", "may be", "", box=None, pad_edge=False)
+    for law in laws:
+        table.add_row(law.name, f"{law.difference:.1e}", f"{law.tolerance:.0e}", "holds" if law.holds else "BROKEN")
+    terminal.out.print(table)
+    raise SystemExit(0 if all(law.holds for law in laws) else 1)
+
+
+@app.command()
+def plan(
+    recipe: Annotated[str, typer.Argument(help="A recipe by name or a YAML file.")],
+    settings: Settings = None,
+    source: Annotated[
+        Path | None, typer.Option(help="For translate: the sentences, or a .tsv with both sides.")
+    ] = None,
+    target: Annotated[Path | None, typer.Option(help="For translate: their translations.")] = None,
+    probe: Annotated[bool, typer.Option(help="Make a few updates to see how fast this machine is.")] = True,
+) -> None:
+    """What a recipe costs before it is trained: parameters, operations, memory, minutes on this machine."""
+    from rich.table import Table
+
+    from saccade.config import load_recipe
+    from saccade.plan import plan as count
+
+    loaded = load_recipe(recipe, [*terminal.files(source=source, target=target), *(settings or ())])
+    found = count(loaded, probe=probe)
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for part, number in found.parts.items():
+        table.add_row(part, f"{number:,} parameters")
+    table.add_row("all", f"{found.parameters:,} parameters")
+    table.add_row(
+        "operations per target token",
+        f"{found.forward_flops / 1e6:,.1f} M forward, {found.training_flops / 1e6:,.1f} M in training",
+    )
+    table.add_row("memory to use it", f"{found.weight_bytes / 1e6:,.0f} MB of weights")
+    table.add_row(
+        "memory to train it",
+        f"{found.training_bytes / 1e6:,.0f} MB: weights, optimizer, "
+        f"{found.activation_bytes / 1e6:,.0f} MB for one batch",
+    )
+    if found.tokens_per_second is not None:
+        minutes = min(found.minutes(loaded.train.steps) or 0.0, loaded.train.minutes or math.inf)
+        table.add_row(
+            "on this machine", f"{found.tokens_per_second:,.0f} target tokens/s, at most {minutes:,.0f} minutes"
+        )
+    terminal.out.print(table)
+
+
+@app.command()
+def report(
+    run: RunPath,
+    out_: Annotated[Path, typer.Option("--out", metavar="FILE", help="The page.")] = Path("report.html"),
+) -> None:
+    """A run on one offline page: curves, scores, samples as they improved, where it looked, the recipe."""
+    from saccade.report import report as page
+
+    out_.write_text(page(run), encoding="utf-8")
+    terminal.out.print(f"{out_}: {out_.stat().st_size / 1000:,.0f} kB", markup=False)
+
+
+@app.command()
+def pack(
+    run: RunPath,
+    out_: Annotated[Path, typer.Argument(metavar="OUT", help="The new, small run directory.")],
+    full: Annotated[bool, typer.Option("--full", help="Keep float32 weights; the default stores float16.")] = False,
+) -> None:
+    """Copy what is needed to use a run, and nothing else: recipe, vocabulary, final weights."""
+    from saccade import api
+
+    packed = api.pack(run, out_, half=not full)
+    size = sum(file.stat().st_size for file in packed.path.rglob("*") if file.is_file())
+    terminal.out.print(f"{packed.path}: {size / 1e6:.1f} MB", markup=False)
+
+
+@app.command()
+def demo(
+    out_: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Where the runs go. (default: a new runs/demo-N)")
+    ] = None,
+) -> None:
+    """Train reverse three ways, in two minutes, and look at what each attended to."""
+    from saccade import display
+
+    raise SystemExit(display.demo(out_, terminal.out))
