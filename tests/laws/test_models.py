@@ -66,6 +66,21 @@ def test_padding_batch_size_and_batch_order_change_nothing(name: str) -> None:
 
 
 @SEQUENCE
+def test_float32_agrees_too_at_its_own_tolerance(name: str) -> None:
+    """Stepping, and a row alone against the same row in a padded batch."""
+    model = sequence_model(name).float()
+    source, mask, target = tokens(3, 7), lengths_mask([7, 4, 2], 7), tokens(3, 6, seed=1)
+    whole = model(source, mask, target)
+    past = model.begin(model.encode(source, mask), 6)
+    states = []
+    for piece in target.split(1, dim=1):
+        state, past = model.decoder.step(piece, past)
+        states.append(state)
+    torch.testing.assert_close(torch.cat(states, 1), whole, rtol=0, atol=1e-4)
+    torch.testing.assert_close(model(source[1:2, :4], None, target[1:2]), whole[1:2], rtol=0, atol=1e-4)
+
+
+@SEQUENCE
 def test_what_stands_in_padding_changes_nothing(name: str) -> None:
     model = sequence_model(name)
     source, mask, target = tokens(2, 6), lengths_mask([6, 3], 6), tokens(2, 4, seed=1)
