@@ -6,20 +6,35 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
+from typing import Protocol
 
-from saccade.api import Predictor
+from saccade.config import Recipe
 from saccade.config.tasks import TranslateSettings
 from saccade.data.readers import read_lines, read_pairs, references_of
 from saccade.decode import Method
 from saccade.errors import SaccadeError
 from saccade.metrics import TextScore, bleu, chrf, paired_p_value
-from saccade.tasks.base import Prediction
+from saccade.maps.render import AttentionMap
+from saccade.tasks.base import Prediction, Task
 from saccade.tasks.translate import Translate
 
-LINES_AT_ONCE = 32
+BATCH_TOKENS = 1024
 SENTENCE_END = re.compile(r"(?<=[.!?…])\s+")
+
+
+class Translator(Protocol):
+    """What is asked of a model here; `saccade.load` gives one."""
+
+    @property
+    def task(self) -> Task: ...
+
+    @property
+    def recipe(self) -> Recipe: ...
+
+    def predict(self, inputs: Sequence[str], method: Method | None = None) -> list[Prediction]: ...
+
+    def look(self, text: str, target: str | None = None, *, pieces: bool = False) -> list[AttentionMap]: ...
 
 
 @dataclass(frozen=True)
@@ -47,36 +62,54 @@ class Translated:
 
 
 def translate_lines(
-    predictor: Predictor, lines: Iterable[str], method: Method | None = None, *, at_once: int = LINES_AT_ONCE
+    translator: Translator,
+    lines: Iterable[str | None],
+    method: Method | None = None,
+    *,
+    batch_tokens: int = BATCH_TOKENS,
 ) -> Iterator[Translated]:
     """Translate lines in their order; a blank line stays blank, a long one is split into its sentences.
 
-    Lines are taken `at_once` at a time, and a batch is handed out before the next is read. A sentence longer than any
-    that the model was trained on is refused, and only it.
+    Lines are gathered until they have some `batch_tokens` pieces, and a batch is handed out before more is read. None
+    among the lines says that no other is waiting: what has come is translated at once. A sentence longer than any that
+    the model was trained on is refused, and only it.
     """
-    task = predictor.task
+    task = translator.task
     if not isinstance(task, Translate):
-        raise SaccadeError(f"this model was trained to {predictor.recipe.task.kind}, not to translate: use predict")
-    source, number = iter(lines), 0
-    while chunk := list(islice(source, at_once)):
-        parts = [_parts(task, line, f"line {number + place}") for place, line in enumerate(chunk, start=1)]
-        flat = [part for each in parts if not isinstance(each, str) for part in each]
-        predictions = iter(predictor.predict(flat, method) if flat else [])
-        for place, (line, each) in enumerate(zip(chunk, parts, strict=True), start=1):
-            if isinstance(each, str):
-                yield Translated(line, refusal=each)
-            else:
-                yield _joined(line, [next(predictions) for _ in each], f"line {number + place}")
-        number += len(chunk)
+        raise SaccadeError(f"this model was trained to {translator.recipe.task.kind}, not to translate: use predict")
+    gathered: list[tuple[str, list[str] | str]] = []  # a line with its parts, or why it is refused
+    tokens = number = 0
+    for line in lines:
+        if line is not None:
+            number += 1
+            parts = _parts(task, line, f"line {number}")
+            gathered.append((line, parts))
+            tokens += 1 if isinstance(parts, str) else sum(len(task.pieces.encode(part)) for part in parts)
+        if gathered and (line is None or tokens >= batch_tokens):
+            yield from _translated(translator, gathered, number - len(gathered), method)
+            gathered, tokens = [], 0
+    yield from _translated(translator, gathered, number - len(gathered), method)
 
 
-def alignment(predictor: Predictor, translation: Translation) -> str:
+def _translated(
+    translator: Translator, gathered: list[tuple[str, list[str] | str]], before: int, method: Method | None
+) -> Iterator[Translated]:
+    flat = [part for _, parts in gathered if not isinstance(parts, str) for part in parts]
+    predictions = iter(translator.predict(flat, method) if flat else [])
+    for number, (line, parts) in enumerate(gathered, start=before + 1):
+        if isinstance(parts, str):
+            yield Translated(line, refusal=parts)
+        else:
+            yield _joined(line, [next(predictions) for _ in parts], f"line {number}")
+
+
+def alignment(translator: Translator, translation: Translation) -> str:
     """Which source word each target word looked at most, as Pharaoh pairs i-j over words between spaces."""
     pairs: list[str] = []
     sources = targets = 0
     for source, target in translation.parts:
         if target.strip():
-            maps = predictor.look(source, target)
+            maps = translator.look(source, target)
             if not maps:
                 raise SaccadeError("this model has no attention, so it knows no alignment")
             best = maps[0].mean[:-1].argmax(-1).tolist()  # the last row is the end of the sentence
@@ -102,15 +135,15 @@ class Evaluation:
 
 
 def evaluate_files(
-    predictor: Predictor, source: str | Path, targets: Sequence[str | Path], method: Method | None = None
+    translator: Translator, source: str | Path, targets: Sequence[str | Path], method: Method | None = None
 ) -> Evaluation:
     """Translate a file and score it against one or more files of references, with intervals.
 
     Without reference files the source is a table with both sides in the columns of the run's recipe; a sentence that
     has several lines there has so many references.
     """
-    lines, references = _read_evaluation(predictor, source, targets)
-    found = list(translate_lines(predictor, lines, method, at_once=64))
+    lines, references = _read_evaluation(translator, source, targets)
+    found = list(translate_lines(translator, lines, method))
     answers = [each.text for each in found]
     cut = sum(each.translations[0].stopped == "length" for each in found if each.translations)
     scores = (
@@ -133,11 +166,11 @@ class Comparison:
 
 
 def compare_files(
-    predictors: tuple[Predictor, Predictor], source: str | Path, targets: Sequence[str | Path]
+    translators: tuple[Translator, Translator], source: str | Path, targets: Sequence[str | Path]
 ) -> Comparison:
     """Paired bootstrap resampling (Koehn 2004) by sacrebleu."""
-    lines, references = _read_evaluation(predictors[0], source, targets)
-    answers = [[each.text for each in translate_lines(one, lines, at_once=64)] for one in predictors]
+    lines, references = _read_evaluation(translators[0], source, targets)
+    answers = [[each.text for each in translate_lines(one, lines)] for one in translators]
     first, second = (bleu(each, references) for each in answers)
     return Comparison(first.value, second.value, paired_p_value(answers[0], answers[1], references), first.signature)
 
@@ -177,9 +210,9 @@ def _joined(line: str, predictions: Sequence[Prediction], where: str) -> Transla
 
 
 def _read_evaluation(
-    predictor: Predictor, source: str | Path, targets: Sequence[str | Path]
+    translator: Translator, source: str | Path, targets: Sequence[str | Path]
 ) -> tuple[list[str], list[list[str]]]:
-    settings = predictor.recipe.task
+    settings = translator.recipe.task
     if not targets and isinstance(settings, TranslateSettings):
         columns = (settings.source_column, settings.target_column)
         known = references_of(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from saccade import api
+from saccade.cli.terminal import arriving
 from saccade.decode import Beam
 from saccade.errors import SaccadeError
 from saccade.metrics import bleu, chrf
@@ -111,7 +113,7 @@ def test_a_resumed_translation_is_bit_for_bit_the_unbroken_one(files: Path, tmp_
 
 def test_lines_keep_their_order_and_blank_lines_stay_blank(model: api.Predictor) -> None:
     lines = ["Il y en a trois.", "", "Tom en veut douze.", "   ", "Il y en a sept."]
-    found = list(translate_lines(model, lines, at_once=2))
+    found = list(translate_lines(model, lines, batch_tokens=20))
     assert [each.text for each in found] == [
         "There are three of them.",
         "",
@@ -129,7 +131,7 @@ def test_a_batch_is_handed_out_before_the_next_is_read(model: api.Predictor) -> 
             read.append(number)
             yield f"Il y en a {french(number)}."
 
-    found = translate_lines(model, lines(), at_once=2)
+    found = translate_lines(model, lines(), batch_tokens=12)
     next(found)
     assert read == [1, 2]
 
@@ -148,6 +150,68 @@ def test_a_long_line_is_split_into_sentences_and_a_long_sentence_is_refused(mode
     pairs = [tuple(map(int, pair.split("-"))) for pair in alignment(model, several.translations[0]).split()]
     assert [target for _, target in pairs] == list(range(len(several.text.split())))
     assert max(source for source, _ in pairs) < len(long.split())
+
+
+def test_what_has_come_is_translated_when_no_more_is_waiting(model: api.Predictor) -> None:
+    found = translate_lines(model, iter(["Il y en a six.", None, "Il y en a sept."]))
+    assert next(found).text == "There are six of them."
+    assert [each.text for each in found] == ["There are seven of them."]
+
+
+def test_lines_from_a_pipe_are_handed_on_as_they_arrive() -> None:
+    gate = Event()
+
+    def slow():  # type: ignore[no-untyped-def]
+        yield "one"
+        assert gate.wait(10)
+        yield "two"
+
+    lines = arriving(slow())
+    seen = []
+    while "one" not in seen:
+        seen.append(next(lines))
+    assert next(lines) is None  # before the second line was written
+    gate.set()
+    assert "two" in list(lines)
+
+
+def test_a_text_or_several_are_translated(model: api.Predictor) -> None:
+    assert model.translate("Il y en a six.") == "There are six of them."
+    assert model.translate(["Il y en a six.", ""]) == ["There are six of them.", ""]
+    with pytest.raises(SaccadeError, match="refused, a sentence of"):
+        model.translate(" ".join(["Il y en a six,"] * 40))
+
+
+def test_translations_begin_contain_and_avoid_what_is_asked(trained: Path) -> None:
+    (line,) = ["Tom en veut douze."]
+    assert api.load(trained).translate(line) == "Tom wants twelve."
+    assert api.load(trained, settings=["decode.prefix=There are"]).translate(line).startswith("There are")
+    assert "Tom" not in api.load(trained, settings=["decode.must_not_include=Tom"]).translate(line)
+    assert "twenty" in api.load(trained, settings=["decode.must_include=twenty"]).translate(line)
+    both = api.load(trained, settings=['decode.must_include=["three", "six"]', "decode.must_not_include=twelve"])
+    text = both.translate(line)
+    assert "three" in text
+    assert "six" in text
+    assert "twelve" not in text
+    with pytest.raises(SaccadeError, match="only be given other settings of decode"):
+        api.load(trained, settings=["train.steps=5"])
+
+
+def test_one_model_twice_is_an_ensemble_that_says_the_same(trained: Path, model: api.Predictor) -> None:
+    lines = ["Tom en veut douze.", "Il y en a sept cent six."]
+    together = api.ensemble([trained, trained])
+    for one, both in zip(model.predict(lines, Beam(3)), together.predict(lines, Beam(3)), strict=True):
+        assert one.text == both.text
+        assert both.answers[0].hypothesis.score == pytest.approx(one.answers[0].hypothesis.score, abs=1e-4)
+    with pytest.raises(SaccadeError, match="no one attention"):
+        together.look(lines[0])
+
+
+def test_models_with_other_vocabularies_cannot_answer_together(trained: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    api.train("reverse", out=other, settings=["train.steps=1", "model.width=8", "model.hidden=8"])
+    with pytest.raises(SaccadeError, match="has another vocabulary"):
+        api.ensemble([trained, other])
 
 
 def test_sentences_end_at_their_marks() -> None:
@@ -217,9 +281,14 @@ def test_the_commands_translate_check_and_evaluate(saccade, trained: Path, files
         == 0
     )
     assert Path("out.txt").read_text().startswith("There are seven of them.\t")
-    code, _, err = saccade("translate", "x")
-    assert code == 2
-    assert "--model" in err
+    twice = ("--model", str(trained), "--model", str(trained))
+    assert saccade("translate", "Il y en a sept.", *twice)[1] == "There are seven of them.\n"
+    assert saccade("translate", "Il y en a sept.", *twice, "--step", "500")[0] == 2
+    wishes = ("--prefix", "Tom", "--must-include", "nine", "--must-not-include", "seven")
+    text = saccade("translate", "Il y en a sept.", "--model", str(trained), *wishes)[1]
+    assert text.startswith("Tom")
+    assert "nine" in text
+    assert "seven" not in text
     code, out, _ = saccade(
         "evaluate",
         str(trained),

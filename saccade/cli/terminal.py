@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from queue import Queue
+from threading import Thread
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
+
+from saccade.errors import SaccadeError
 
 if TYPE_CHECKING:
     from saccade.api import Predictor
@@ -34,23 +38,26 @@ def fail(message: str) -> NoReturn:
 
 def files(**paths: Path | None) -> list[str]:
     """Settings for files of a task, by their full names: a run must find its data from anywhere."""
-    return [
-        f"task.{key}={json.dumps(str(p.resolve()), ensure_ascii=False)}" for key, p in paths.items() if p is not None
-    ]
+    return [as_setting(f"task.{key}", str(path.resolve())) for key, path in paths.items() if path is not None]
 
 
 def say(text: str) -> None:
     out.print(text, markup=False, soft_wrap=True)
 
 
-def loaded(run: Path, step: int | None, threads: int | None) -> Predictor:
+def loaded(run: Path, step: int | None, threads: int | None, settings: Sequence[str] = ()) -> Predictor:
     import torch
 
     from saccade import api
 
     if threads is not None:
         torch.set_num_threads(threads)
-    return api.load(run, step=step)
+    return api.load(run, step=step, settings=settings)
+
+
+def as_setting(key: str, value: object) -> str:
+    """ "key=value" for any text, however many quotes it has."""
+    return f"{key}={json.dumps(value, ensure_ascii=False)}"
 
 
 def method(predictor: Predictor, beam: int | None, n_best: int) -> Method | None:
@@ -63,13 +70,35 @@ def method(predictor: Predictor, beam: int | None, n_best: int) -> Method | None
     return Beam(max(beam or settings.beam, n_best), best=n_best, length_penalty=settings.length_penalty)
 
 
-def lines(path: Path | None) -> Iterator[str]:
+def lines(path: Path) -> Iterator[str]:
+    """Of a file, or of standard input for -."""
     from saccade.data.readers import read_lines, read_stdin
 
-    if str(path) == "-":
-        return read_stdin()
-    assert path is not None
-    return read_lines(path)
+    return read_stdin() if str(path) == "-" else read_lines(path)
+
+
+def arriving(lines: Iterator[str]) -> Iterator[str | None]:
+    """Lines as they come, and None whenever no more is waiting: whoever pipes one line in gets its answer at once."""
+    waiting: Queue[str | BaseException | None] = Queue(maxsize=10_000)
+
+    def receive() -> None:
+        try:
+            for line in lines:
+                waiting.put(line)
+            waiting.put(None)
+        except SaccadeError as error:
+            waiting.put(error)
+
+    Thread(target=receive, daemon=True).start()
+    while True:
+        if waiting.empty():
+            yield None
+        line = waiting.get()
+        if line is None:
+            return
+        if isinstance(line, BaseException):
+            raise line
+        yield line
 
 
 def show_warning(message: Warning | str, *_: object) -> None:

@@ -52,7 +52,10 @@ def check(
 @app.command()
 def translate(
     texts: Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", show_default=False)] = None,
-    model: Annotated[Path | None, typer.Option(metavar="RUN", help="The run that translates.")] = None,
+    model: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="RUN", help="The run that translates; several answer together. (default: French-English)"),
+    ] = None,
     input_: Annotated[
         Path | None, typer.Option("--input", metavar="FILE", help="Lines to translate; - for stdin.")
     ] = None,
@@ -67,22 +70,38 @@ def translate(
     alignments: Annotated[
         bool, typer.Option("--alignments", help="After a tab, which word comes from which: i-j, source-target.")
     ] = False,
-    batch: Annotated[int, typer.Option(min=1, help="Lines translated together.")] = 32,
+    prefix: Annotated[str, typer.Option(metavar="TEXT", help="Translations begin with this text.")] = "",
+    must_include: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="Translations contain this text. Repeatable.")
+    ] = None,
+    must_not_include: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="Translations do not contain this text. Repeatable.")
+    ] = None,
+    batch_tokens: Annotated[int, typer.Option(min=1, help="Pieces of text translated together.")] = 1024,
     threads: Annotated[int | None, typer.Option(min=1, max=256, help="Threads. (default: as torch finds them)")] = None,
     step: Step = None,
 ) -> None:
     """Translate texts, or the lines of a file, in order; a blank line stays blank."""
+    from saccade import api
     from saccade.translation import alignment, translate_lines
 
-    if model is None:
-        raise SaccadeError("say which run translates: --model RUN (saccade train translate makes one)")
     if bool(texts) == (input_ is not None):
         raise SaccadeError("give either texts or --input FILE (- for standard input)")
     if input_ is not None and output is not None and input_.exists() and output.exists() and input_.samefile(output):
         raise SaccadeError(f"{output}: is the input itself; nothing was written")
-    predictor = terminal.loaded(model, step, threads)
+    runs = model or [api.SHIPPED]
+    if len(runs) > 1 and step is not None:
+        raise SaccadeError("--step is of one run, and several were given")
+    wishes = {"prefix": prefix, "must_include": must_include, "must_not_include": must_not_include}
+    settings = [terminal.as_setting(f"decode.{key}", value) for key, value in wishes.items() if value]
+    predictor = terminal.loaded(runs[0], step, threads, settings)
+    translator = api.ensemble(runs, settings=settings) if len(runs) > 1 else predictor
+    lines = iter(texts) if texts else terminal.lines(input_ or Path("-"))
     found = translate_lines(
-        predictor, texts if texts else terminal.lines(input_), terminal.method(predictor, beam, n_best), at_once=batch
+        translator,
+        terminal.arriving(lines) if str(input_) == "-" else lines,
+        terminal.method(predictor, beam, n_best),
+        batch_tokens=batch_tokens,
     )
     first = next(found, None)  # input that cannot be read is known before the output is touched
     refused = 0

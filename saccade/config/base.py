@@ -23,7 +23,13 @@ def _number(value: Any) -> Any:
     return value
 
 
+def _listed(value: Any) -> Any:
+    """A YAML list as a tuple, which cannot change; one text alone stands for a list of one."""
+    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+
+
 Float = Annotated[float, BeforeValidator(_number)]
 Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
 Share = Annotated[Float, Field(ge=0, lt=1)]
+Texts = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_listed)]

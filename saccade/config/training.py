@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from saccade.config.base import Count, Float, Positive, Settings, Share
+from saccade.config.base import Count, Float, Positive, Settings, Share, Texts
 
 Rate = Annotated[Float, Field(gt=0)]
 
@@ -38,8 +38,10 @@ class TrainSettings(Settings):
     minutes: Annotated[Float, Field(gt=0)] | None = None  # stop after so long, evaluations and saves included
     batch_tokens: Positive = 2048  # of the longer side, padding included, in one batch
     accumulate: Positive = 1  # batches per update
+    split_when_full: bool = False  # out of memory: cut batches in two until they fit, and keep the update the same
     smoothing: Share = 0.0  # label smoothing
     clip: Annotated[Float, Field(gt=0)] | None = 1.0  # largest gradient norm
+    skip_nonfinite: Count = 0  # updates in a row that may be left out because their numbers are not finite
     optimizer: OptimizerSettings = OptimizerSettings()
     schedule: ScheduleSettings = ScheduleSettings()
     log_every: Positive = 50
@@ -63,3 +65,6 @@ class DecodeSettings(Settings):
     no_repeat: Positive | None = None  # no run of so many tokens twice in an answer
     limit_factor: Annotated[Float, Field(gt=0)] = 2.0  # answers end after factor x source length + extra
     limit_extra: Count = 10
+    prefix: str = ""  # text that every answer begins with
+    must_include: Texts = ()  # texts that every answer contains ...
+    must_not_include: Texts = ()  # ... and texts that none contains

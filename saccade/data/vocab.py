@@ -13,12 +13,15 @@ from saccade.errors import SaccadeError, did_you_mean
 
 PAD, START, END = 0, 1, 2
 SPECIALS = ("<pad>", "<start>", "<end>")
+LONGEST_WORD = 1000  # letters between two spaces; no piece is learned from a longer word
 
 
 class Vocabulary(Protocol):
     """What tasks ask of a vocabulary, whatever its pieces are."""
 
     def __len__(self) -> int: ...
+
+    def __hash__(self) -> int: ...
 
     def encode(self, text: str) -> list[int]: ...
 
@@ -28,6 +31,9 @@ class Vocabulary(Protocol):
 
     def words(self, ids: Sequence[int]) -> list[tuple[str, list[int]]]:
         """The words of a text between spaces, each with the places of its pieces; specials stand alone."""
+
+    def spellings(self) -> list[str]:
+        """What each id adds to a text, in an alphabet of the vocabulary's own; specials add nothing."""
 
     def save(self, directory: Path) -> None: ...
 
@@ -66,6 +72,9 @@ class Symbols:
     def words(self, ids: Sequence[int]) -> list[tuple[str, list[int]]]:
         return [(piece, [place]) for place, piece in enumerate(self.pieces(ids))]
 
+    def spellings(self) -> list[str]:
+        return ["" for _ in SPECIALS] + [f" {symbol}" for symbol in self.symbols]
+
     def save(self, directory: Path) -> None:
         _write(directory / self.FILE, json.dumps(self.symbols, ensure_ascii=False) + "\n")
 
@@ -102,7 +111,7 @@ class Pieces:
             initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
             show_progress=False,
         )
-        tokenizer.train_from_iterator((" " + text for text in texts), trainer)
+        tokenizer.train_from_iterator((" " + _without_endless_words(text) for text in texts), trainer)
         return cls(tokenizer)
 
     def __len__(self) -> int:
@@ -146,6 +155,10 @@ class Pieces:
             groups = [*groups[:-1], groups[-1] + spaces] if groups else [spaces]
         return [(self._label([ids[place] for place in group]), group) for group in groups]
 
+    def spellings(self) -> list[str]:
+        """In the alphabet of 256 letters by which the library writes bytes."""
+        return ["" for _ in SPECIALS] + [self._texts[number] for number in range(len(SPECIALS), len(self))]
+
     def save(self, directory: Path) -> None:
         _write(directory / self.FILE, self._tokenizer.to_str())
 
@@ -170,6 +183,13 @@ def _write(path: Path, text: str) -> None:
     beside = path.with_name(f".{path.name}.new")
     beside.write_text(text, encoding="utf-8")
     beside.replace(path)
+
+
+def _without_endless_words(text: str) -> str:
+    """Merging inside one word takes time with the square of its length: a million letters would take minutes."""
+    if len(text) <= LONGEST_WORD:
+        return text
+    return " ".join(word for word in text.split(" ") if len(word) <= LONGEST_WORD)
 
 
 def _shortened(words: Sequence[str], most: int = 60) -> str:

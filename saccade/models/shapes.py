@@ -4,7 +4,8 @@ them."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 import torch
@@ -75,6 +76,36 @@ class EncoderDecoder(nn.Module):
         """Logits (R, V) after the last of the new tokens (R, t)."""
         states, past = self.decoder.step(tokens, past)
         return self.output(states[:, -1]), past
+
+
+class Ensemble(nn.Module):
+    """Several models with one vocabulary as one: p(y_t | y_<t, x) = the mean of their probabilities."""
+
+    members: Sequence[EncoderDecoder]
+
+    def __init__(self, members: Iterable[EncoderDecoder]):
+        super().__init__()
+        self.members = nn.ModuleList(members)  # type: ignore[assignment]
+
+    def encode(self, source: Tensor, mask: Tensor | None = None) -> tuple[Memory, ...]:
+        return tuple(member.encode(source, mask) for member in self.members)
+
+    def forward(self, source: Tensor, mask: Tensor | None, target: Tensor) -> Tensor:
+        raise ValueError("several models together have no one attention; look at each of them alone")
+
+    def begin(self, memory: tuple[Memory, ...], limit: int) -> Past:
+        return self._joined([member.begin(own, limit) for member, own in zip(self.members, memory, strict=True)])
+
+    def step(self, tokens: Tensor, past: Past) -> tuple[Tensor, Past]:
+        """Log-probabilities (R, V), which are logits as good as any."""
+        parts = [replace(past, state=state, memory=own) for state, own in zip(past.state, past.memory, strict=True)]
+        found = [member.step(tokens, part) for member, part in zip(self.members, parts, strict=True)]
+        log_p = torch.stack([logits.log_softmax(-1) for logits, _ in found])  # (members, R, V)
+        return log_p.logsumexp(0) - math.log(len(found)), self._joined([part for _, part in found])
+
+    @staticmethod
+    def _joined(pasts: list[Past]) -> Past:
+        return replace(pasts[0], state=tuple(p.state for p in pasts), memory=tuple(p.memory for p in pasts))
 
 
 class LanguageModel(nn.Module):

@@ -10,27 +10,16 @@ from torch import Tensor
 
 from saccade.config.training import DecodeSettings
 from saccade.data.vocab import END, PAD, START, Vocabulary
-from saccade.decode import (
-    Beam,
-    Greedy,
-    Hypothesis,
-    Method,
-    Rule,
-    minimum_length,
-    never,
-    no_repeat,
-    rerank_by_coverage,
-    search,
-)
+from saccade.decode import Beam, Hypothesis, Method, rerank_by_coverage
 from saccade.errors import SaccadeError
 from saccade.maps.record import attentions, record
 from saccade.maps.render import AttentionMap, Tokens
-from saccade.models.shapes import EncoderDecoder
+from saccade.models.shapes import EncoderDecoder, Memory
 from saccade.nn.losses import token_loss
+from saccade.tasks.answers import Plan, at_rest, search_answers
 from saccade.tasks.base import Answer, Loss, Prediction, Term
 
 Pair = tuple[list[int], list[int]]  # source and target ids, without start and end
-SENTENCES_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
@@ -68,23 +57,6 @@ def pair_loss(model: EncoderDecoder, batch: PairBatch, *, smoothing: float) -> L
     }
 
 
-def method_of(settings: DecodeSettings) -> Method:
-    """The search that a recipe asks for."""
-    if settings.beam == 1:
-        return Greedy()
-    return Beam(settings.beam, length_penalty=settings.length_penalty)
-
-
-def rules_of(settings: DecodeSettings) -> list[Rule]:
-    """The rules that a recipe asks for; padding and start are never written."""
-    rules = [never([PAD, START])]
-    if settings.minimum_length:
-        rules.append(minimum_length(settings.minimum_length, END))
-    if settings.no_repeat is not None:
-        rules.append(no_repeat(settings.no_repeat))
-    return rules
-
-
 def covering(
     model: EncoderDecoder, source: list[int], hypotheses: list[Hypothesis], strength: float
 ) -> list[Hypothesis]:
@@ -101,29 +73,29 @@ def covering(
     return rerank_by_coverage(hypotheses, weights, strength)
 
 
-@torch.no_grad()
 def answer_pairs(
-    model: EncoderDecoder, sources: Sequence[list[int]], settings: DecodeSettings, method: Method | None = None
+    model: EncoderDecoder,
+    sources: Sequence[list[int]],
+    settings: DecodeSettings,
+    vocabulary: Vocabulary,
+    method: Method | None = None,
 ) -> list[list[Hypothesis]]:
-    """Search an answer for each source; like lengths are searched together, answers come back in the order asked."""
-    method = method or method_of(settings)
-    wanted = method.best
-    if settings.coverage_penalty and isinstance(method, Beam):
-        method = replace(method, best=method.width)  # all that ended are looked at again
-    order = sorted(range(len(sources)), key=lambda number: -len(sources[number]))
-    answers: list[list[Hypothesis]] = [[] for _ in sources]
-    was_training = model.training
-    model.eval()
-    for first in range(0, len(order), SENTENCES_AT_ONCE):
-        chunk = order[first : first + SENTENCES_AT_ONCE]
-        source, mask = _padded([sources[number] for number in chunk])
-        limits = [max(1, int(settings.limit_factor * len(sources[n])) + settings.limit_extra) for n in chunk]
-        past = model.begin(model.encode(source, mask), max(limits))
-        found = search(model.step, past, start=START, end=END, limits=limits, method=method, rules=rules_of(settings))
-        for number, hypotheses in zip(chunk, found, strict=True):
-            answers[number] = covering(model, sources[number], hypotheses, settings.coverage_penalty)[:wanted]
-    model.train(was_training)
-    return answers
+    """Search answers for each source, in tokens of `vocabulary`."""
+    plan = Plan.of(settings, vocabulary, method)
+    wanted = plan.method.best
+    if settings.coverage_penalty and isinstance(plan.method, Beam):
+        plan = replace(plan, method=replace(plan.method, best=plan.method.width))  # all that ended are looked at again
+
+    def encode(numbers: Sequence[int]) -> Memory:
+        return model.encode(*_padded([sources[number] for number in numbers]))
+
+    limits = [max(1, int(settings.limit_factor * len(source)) + settings.limit_extra) for source in sources]
+    with at_rest(model):
+        found = search_answers(model, encode, limits, plan)
+        return [
+            covering(model, source, hypotheses, settings.coverage_penalty)[:wanted]
+            for source, hypotheses in zip(sources, found, strict=True)
+        ]
 
 
 def predict_pairs(
@@ -139,14 +111,13 @@ def predict_pairs(
     for text, source in zip(inputs, sources, strict=True):
         if not source:
             raise SaccadeError(f"the input {text!r} is empty: there is nothing to read")
-    found = answer_pairs(model, sources, settings, method)
+    found = answer_pairs(model, sources, settings, target_vocabulary, method)
     return [
         Prediction(text, tuple(Answer(target_vocabulary.decode(each.tokens), each) for each in hypotheses))
         for text, hypotheses in zip(inputs, found, strict=True)
     ]
 
 
-@torch.no_grad()
 def look_at_pair(
     model: EncoderDecoder,
     source: list[int],
@@ -160,11 +131,8 @@ def look_at_pair(
     First comes the average of all cross-attentions: the alignment. Unless `pieces` are wanted, axes are whole words.
     """
     batch = collate_pairs([(source, target)], [0])
-    was_training = model.training
-    model.eval()
-    with record(model) as recording:
+    with at_rest(model), record(model) as recording:
         model(batch.source, batch.source_mask, batch.target[:, :-1])
-    model.train(was_training)
     read = Tokens(tuple(vocabularies[0].pieces(source)))
     given = Tokens(tuple(vocabularies[1].pieces([START, *target])))
     written = Tokens(tuple(vocabularies[1].pieces([*target, END])))

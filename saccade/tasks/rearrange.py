@@ -75,9 +75,8 @@ class Rearrange:
     def score(self, model: EncoderDecoder) -> Scores:
         """The share of sequences that are right from first to last symbol, and the share of right symbols."""
         pairs = self.examples("valid")
-        answers = [
-            found[0].tokens for found in answer_pairs(model, [source for source, _ in pairs], self.recipe.decode)
-        ]
+        found = answer_pairs(model, [source for source, _ in pairs], self.recipe.decode, self.vocabulary)
+        answers = [hypotheses[0].tokens for hypotheses in found]
         exact = right = total = 0
         for (_, target), answer in zip(pairs, answers, strict=True):
             exact += list(answer) == target

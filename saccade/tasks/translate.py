@@ -145,7 +145,7 @@ class Translate:
         decode = self.recipe.decode
         beam = Beam(decode.valid_beam, length_penalty=decode.length_penalty)
         method = Greedy() if decode.valid_beam == 1 else beam
-        found = answer_pairs(model, self.pieces.encode_all(sources), decode, method)
+        found = answer_pairs(model, self.pieces.encode_all(sources), decode, self.pieces, method)
         answers = [self.pieces.decode(hypotheses[0].tokens) for hypotheses in found]
         known = [references[source] for source in sources]
         samples = [(source, answer, refs[0]) for source, answer, refs in zip(sources, answers, known, strict=True)]

@@ -5,13 +5,20 @@ from __future__ import annotations
 import pytest
 
 from saccade.config.training import DecodeSettings
-from saccade.data.vocab import END, START
-from saccade.decode import Beam
+from saccade.data.vocab import END, START, Symbols
+from saccade.decode import Beam, Hypothesis, Method
 from saccade.errors import SaccadeError
-from saccade.tasks.pairs import answer_pairs, collate_pairs, method_of
+from saccade.models.shapes import EncoderDecoder
+from saccade.tasks.answers import method_of
+from saccade.tasks.pairs import answer_pairs, collate_pairs
 from tests.laws.models import sequence_model
 
 SOURCES = [[3, 4, 5, 6], [7, 8], [9, 3, 4]]
+LETTERS = Symbols("abcdefgh")  # with the specials, the eleven tokens of the models here
+
+
+def answer(model: EncoderDecoder, settings: DecodeSettings, method: Method | None = None) -> list[list[Hypothesis]]:
+    return answer_pairs(model, SOURCES, settings, LETTERS, method)
 
 
 def test_batches_are_padded_and_count_what_is_to_be_predicted() -> None:
@@ -27,16 +34,16 @@ def test_batches_are_padded_and_count_what_is_to_be_predicted() -> None:
 
 def test_answers_come_back_in_the_order_asked_whatever_their_length() -> None:
     model = sequence_model("transformer")
-    together = answer_pairs(model, SOURCES, DecodeSettings())
+    together = answer(model, DecodeSettings())
     assert [each[0].tokens for each in together] == [
-        answer_pairs(model, [source], DecodeSettings())[0][0].tokens for source in SOURCES
+        answer_pairs(model, [source], DecodeSettings(), LETTERS)[0][0].tokens for source in SOURCES
     ]
 
 
 @pytest.mark.parametrize("name", ["bahdanau", "convolutional", "transformer"])
 def test_the_rules_of_a_recipe_are_kept(name: str) -> None:
     settings = DecodeSettings(beam=3, minimum_length=4, no_repeat=1)
-    for (best,) in answer_pairs(sequence_model(name), SOURCES, settings):
+    for (best,) in answer(sequence_model(name), settings):
         assert len(best.tokens) >= 4 or best.stopped != "eos"
         assert len(set(best.tokens)) == len(best.tokens)
 
@@ -44,19 +51,19 @@ def test_the_rules_of_a_recipe_are_kept(name: str) -> None:
 @pytest.mark.parametrize("name", ["bahdanau", "luong", "convolutional", "transformer"])
 def test_a_coverage_penalty_only_reorders_what_the_beam_found(name: str) -> None:
     model = sequence_model(name)
-    every = answer_pairs(model, SOURCES, DecodeSettings(), Beam(4, best=4))
-    chosen = answer_pairs(model, SOURCES, DecodeSettings(coverage_penalty=5.0), Beam(4, best=1))
+    every = answer(model, DecodeSettings(), Beam(4, best=4))
+    chosen = answer(model, DecodeSettings(coverage_penalty=5.0), Beam(4, best=1))
     for found, (best,) in zip(every, chosen, strict=True):
         before = {each.tokens: each for each in found}
         assert best.tokens in before
         assert best.score <= before[best.tokens].score + 1e-9
-    same = answer_pairs(model, SOURCES, DecodeSettings(coverage_penalty=1e-12), Beam(4, best=4))
+    same = answer(model, DecodeSettings(coverage_penalty=1e-12), Beam(4, best=4))
     assert [[each.tokens for each in found] for found in same] == [[each.tokens for each in found] for found in every]
 
 
 def test_without_attention_there_is_no_coverage_to_speak_of() -> None:
     model = sequence_model("sutskever once")
-    plain, penalised = (answer_pairs(model, SOURCES, DecodeSettings(beam=2, coverage_penalty=c)) for c in (0.0, 1.0))
+    plain, penalised = (answer(model, DecodeSettings(beam=2, coverage_penalty=c)) for c in (0.0, 1.0))
     assert [each[0].tokens for each in plain] == [each[0].tokens for each in penalised]
 
 
@@ -67,5 +74,33 @@ def test_a_beam_of_one_in_a_recipe_is_greedy_search() -> None:
 
 def test_training_mode_comes_back_after_prediction() -> None:
     model = sequence_model("transformer").train()
-    answer_pairs(model, SOURCES, DecodeSettings())
+    answer(model, DecodeSettings())
     assert model.training
+
+
+@pytest.mark.parametrize("name", ["luong", "convolutional", "transformer"])
+def test_an_answer_begins_contains_and_avoids_what_a_recipe_says(name: str) -> None:
+    settings = DecodeSettings(beam=3, prefix="b c", must_include=("f g",), must_not_include=("a", "h h"))
+    for (best,) in answer(sequence_model(name), settings):
+        text = LETTERS.decode(best.tokens)
+        assert text.startswith("b c")
+        assert "a" not in text
+        assert "h h" not in text
+        assert "f g" in text or best.stopped == "length"
+
+
+def test_a_wish_that_is_met_anyway_changes_nothing() -> None:
+    model = sequence_model("transformer")
+    plain = answer(model, DecodeSettings(beam=4))
+    words = [LETTERS.decode(best.tokens).split() for (best,) in plain]
+    absent = sorted(set("abcdefgh") - {word for each in words for word in each})
+    assert absent, "the models here use few of their letters"
+    same = answer(model, DecodeSettings(beam=4, must_not_include=tuple(absent[:1])))
+    assert [each[0].tokens for each in same] == [each[0].tokens for each in plain]
+
+
+def test_one_text_in_a_recipe_is_a_list_of_one() -> None:
+    assert DecodeSettings.model_validate({"must_include": "x"}).must_include == ("x",)
+    assert DecodeSettings.model_validate({"must_include": ["x", "y"]}).must_include == ("x", "y")
+    with pytest.raises(ValueError, match="at least 1 character"):
+        DecodeSettings.model_validate({"must_not_include": [""]})

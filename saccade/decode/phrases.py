@@ -1,0 +1,166 @@
+"""Phrases that an answer must not contain, or must: over the text that tokens spell, however it is cut into them.
+
+A phrase is followed letter by letter by the automaton of Knuth, Morris and Pratt (1977), tabulated over whole tokens.
+What must not come is a rule. What must come also needs a beam that keeps hypotheses on the way to it alive: its places
+are shared out evenly among numbers of wanted tokens already written (dynamic beam allocation, Post and Vilar 2018).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from saccade.decode.methods import Beam, Live
+from saccade.decode.rules import Rule
+from saccade.errors import SaccadeError
+
+
+class Phrase:
+    """A text to be found in what tokens spell.
+
+    State s of a hypothesis: the last s letters of its text are the first s of the phrase; the last state, "found", is
+    never left. `after[s, token]` is the state after one more token.
+    """
+
+    def __init__(self, text: str, spellings: Sequence[str], canonical: Sequence[int] = ()):
+        """`spellings` says what text each token adds; `canonical` are the tokens that spell the phrase best."""
+        if not text:
+            raise SaccadeError("an empty phrase can neither be forbidden nor be asked for")
+        self.text, self.found = text, len(text)
+        letters = _letter_table(text)
+        rows = [[_advance(letters, state, word, self.found) for word in spellings] for state in range(self.found)]
+        self.after = torch.tensor([*rows, [self.found] * len(spellings)])  # (states, V)
+        self._spellings, self._canonical = spellings, canonical
+
+    def states(self, tokens: Tensor) -> Tensor:
+        """(R, t) -> (R,)"""
+        state = torch.zeros(len(tokens), dtype=torch.long)
+        for column in tokens.cpu().unbind(1):
+            state = self.after[state, column]
+        return state
+
+    @cached_property
+    def toward(self) -> list[int | None]:
+        """For each state the token that leads on: the canonical one, or the longest that fits, if one does."""
+        planned = dict(zip(self._ends(), self._canonical, strict=False))
+        chosen: list[int | None] = []
+        for state in range(self.found):
+            fitting = (
+                token for token, word in enumerate(self._spellings) if word and self.text.startswith(word, state)
+            )
+            longest = max(fitting, key=lambda token: len(self._spellings[token]), default=None)
+            chosen.append(planned.get(state, longest))
+        if chosen[0] is None:
+            raise SaccadeError(f"the vocabulary cannot write {self.text!r}")
+        return chosen
+
+    @cached_property
+    def stages(self) -> list[int]:
+        """For each state how many canonical tokens it has behind it; when found, one more than before."""
+        ends = self._ends()[1:-1]
+        return [*(sum(end <= state for end in ends) for state in range(self.found)), len(ends) + 1]
+
+    def _ends(self) -> list[int]:
+        return list(accumulate((len(self._spellings[token]) for token in self._canonical), initial=0))
+
+
+def without(phrases: Sequence[Phrase]) -> Rule:
+    """No token that would complete one of the phrases."""
+
+    def rule(live: Live, vocabulary: int) -> Tensor:
+        allowed = torch.ones(len(live.tokens), vocabulary, dtype=torch.bool)
+        for phrase in phrases:
+            allowed &= phrase.after[phrase.states(live.tokens), :vocabulary] != phrase.found
+        return allowed.to(live.tokens.device)
+
+    return rule
+
+
+def containing(phrases: Sequence[Phrase], end: int) -> Rule:
+    """No end before every phrase has been written."""
+
+    def rule(live: Live, vocabulary: int) -> Tensor:
+        allowed = torch.ones(len(live.tokens), vocabulary, dtype=torch.bool)
+        for phrase in phrases:
+            allowed[:, end] &= phrase.states(live.tokens) == phrase.found
+        return allowed.to(live.tokens.device)
+
+    return rule
+
+
+@dataclass(frozen=True)
+class Including:
+    """A beam on the way to phrases; together with the rule `containing` its answers have them all."""
+
+    beam: Beam
+    phrases: tuple[Phrase, ...]
+
+    @property
+    def width(self) -> int:
+        return self.beam.width
+
+    @property
+    def best(self) -> int:
+        return self.beam.best
+
+    def rank(self, score: float, length: int) -> float:
+        return self.beam.rank(score, length)
+
+    def candidates(self, live: Live, log_p: Tensor, width: int) -> tuple[Tensor, Tensor]:
+        vocabulary = log_p.shape[1]
+        parents, tokens = self.beam.candidates(live, log_p, width)  # (B, k)
+        states = [phrase.states(live.tokens) for phrase in self.phrases]
+        chosen = []
+        for number, usual in enumerate((parents * vocabulary + tokens).tolist()):
+            places = set(usual) | set(self._forward(states, number * width, width, vocabulary))
+            chosen.append(self._shared_out(live, log_p, states, number * width, places, vocabulary)[: len(usual)])
+        flat = torch.tensor(chosen, device=log_p.device)
+        return flat // vocabulary, flat % vocabulary
+
+    def _forward(self, states: list[Tensor], first: int, width: int, vocabulary: int) -> list[int]:
+        """From every hypothesis of a sentence the next token of each phrase that is not there yet."""
+        return [
+            row * vocabulary + token
+            for row in range(width)
+            for phrase, state in zip(self.phrases, states, strict=True)
+            if (place := int(state[first + row])) != phrase.found and (token := phrase.toward[place]) is not None
+        ]
+
+    def _shared_out(
+        self, live: Live, log_p: Tensor, states: list[Tensor], first: int, places: set[int], vocabulary: int
+    ) -> list[int]:
+        """The candidates of a sentence in turns: the best of those that have most of the phrases, of the next, ..."""
+        banks: dict[int, list[tuple[float, int]]] = {}
+        for place in places:
+            row, token = first + place // vocabulary, place % vocabulary
+            met = sum(
+                phrase.stages[int(phrase.after[state[row], token])]
+                for phrase, state in zip(self.phrases, states, strict=True)
+            )
+            banks.setdefault(met, []).append((float(live.score[row] + log_p[row, token]), place))
+        queues = [sorted(banks[met], key=lambda each: (-each[0], each[1])) for met in sorted(banks, reverse=True)]
+        longest = max(len(queue) for queue in queues)
+        return [queue[turn][1] for turn in range(longest) for queue in queues if turn < len(queue)]
+
+
+def _letter_table(text: str) -> list[dict[str, int]]:
+    """For each state the state after each letter of the phrase; any other letter leads back to 0."""
+    table: list[dict[str, int]] = [{text[0]: 1}]
+    border = 0  # the state of the same text without its first letter
+    for state in range(1, len(text)):
+        table.append({**table[border], text[state]: state + 1})
+        border = table[border].get(text[state], 0)
+    return table
+
+
+def _advance(table: list[dict[str, int]], state: int, word: str, found: int) -> int:
+    for letter in word:
+        state = table[state].get(letter, 0)
+        if state == found:
+            break
+    return state
