@@ -1,4 +1,4 @@
-"""Scores of texts, with what is needed to compare them: sacrebleu's signature and an interval."""
+"""Scores of translations by sacrebleu, with what is needed to compare them: its signature and an interval."""
 
 from __future__ import annotations
 

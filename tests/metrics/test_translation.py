@@ -1,0 +1,33 @@
+"""BLEU and chrF by sacrebleu: lists that do not match are refused, and equal answers do not differ."""
+
+from __future__ import annotations
+
+import pytest
+
+from saccade.errors import SaccadeError
+from saccade.metrics import TextScore, bleu, chrf, paired_p_value, streams
+
+
+def test_scores_refuse_lists_that_do_not_match() -> None:
+    with pytest.raises(SaccadeError, match="2 answers cannot be scored with 1 references"):
+        bleu(["a", "b"], [["a"]])
+    with pytest.raises(SaccadeError, match="nothing to score"):
+        chrf([], [])
+    assert bleu(["the cat sat down"], [["a dog", "the cat sat down"]]).value == pytest.approx(100)
+
+
+def test_a_missing_reference_leaves_a_gap() -> None:
+    assert streams(["x", "y"], [["a"], ["b", "c"]]) == [["a", "b"], [None, "c"]]
+
+
+def test_a_score_says_its_name_its_interval_and_how_it_was_counted() -> None:
+    answers, references = ["the cat sat down", "the dog ran off"], [["the cat sat down"], ["the dog ran away"]]
+    score = chrf(answers, references, interval=True)
+    assert score.margin is not None and score.margin > 0
+    assert str(score) == f"chrF {score.value:.1f} ± {score.margin:.1f}"
+    assert "nc:6" in score.signature
+    assert str(TextScore("BLEU", 12.34, "")) == "BLEU 12.3"
+
+
+def test_the_same_answers_do_not_differ_by_chance() -> None:
+    assert paired_p_value(["a b"], ["a b"], [["a c"]]) == 1.0
