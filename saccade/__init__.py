@@ -11,12 +11,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from saccade.api import Predictor, load, train
+    from saccade.api import Predictor, load, resume, train
     from saccade.config import Recipe, load_recipe
     from saccade.errors import SaccadeError
 
 __version__ = "0.1.0"
-__all__ = ["Predictor", "Recipe", "SaccadeError", "load", "load_recipe", "train"]
+__all__ = ["Predictor", "Recipe", "SaccadeError", "load", "load_recipe", "resume", "train"]
 
 # Public name -> the module it lives in; loaded when first asked for, so that `saccade --help` does not wait for torch.
 _HOMES = {
@@ -25,6 +25,7 @@ _HOMES = {
     "SaccadeError": "saccade.errors",
     "load": "saccade.api",
     "load_recipe": "saccade.config",
+    "resume": "saccade.api",
     "train": "saccade.api",
 }
 

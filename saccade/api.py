@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
+import torch
 from torch import nn
 
 from saccade.config import Recipe, dump_recipe, load_recipe, parse_recipe
 from saccade.decode import Method
 from saccade.errors import SaccadeError
 from saccade.maps.render import AttentionMap
-from saccade.models.shapes import parameter_count
+from saccade.metrics import Score
+from saccade.models.shapes import Ensemble, parameter_count
 from saccade.tasks import TASKS
 from saccade.tasks.base import Prediction, Scores, Task
+from saccade.train.checkpoint import Checkpoint
 from saccade.train.progress import Event
 from saccade.train.run import Run
 from saccade.train.signals import StopRequest
 from saccade.train.trainer import Trainer, averaged, load_tensors
+from saccade.translation import translate_lines
+
+FILES = ("source", "target", "valid_source", "valid_target")  # keys of a task that name its data
+SHIPPED = Path(__file__).parent / "shipped" / "fr-en"  # the run of the French-to-English model in the package
 
 
 @dataclass(frozen=True)
@@ -37,8 +45,8 @@ class Training:
     def parameters(self) -> int:
         return parameter_count(self.trainer.model)
 
-    def events(self, stop: StopRequest | None = None) -> Iterator[Event]:
-        """Train, and tell what happens; nobody else may train into the same run meanwhile."""
+    def events(self, stop: StopRequest | None = None) -> Generator[Event, None, None]:
+        """Train, and tell what happens; nobody else may train into the same run until this is closed."""
         with self.run.lock(), for_people():
             yield from self.trainer.fit(self.run, stop)
 
@@ -56,18 +64,26 @@ def train(
     `settings` are "key=value" texts on top of the recipe; `task` is a task of one's own in place of the recipe's;
     `tell` is called with every event.
     """
-    for event in begin(recipe, out=out, settings=settings, task=task).events():
-        if tell is not None:
-            tell(event)
-    return load(out, task=task)
+    with _own_threads():
+        _tell(begin(recipe, out=out, settings=settings, task=task), tell)
+        return load(out, task=task)
 
 
-def resume(out: str | Path, *, task: Task | None = None, tell: Callable[[Event], None] | None = None) -> Predictor:
-    """Go on with a run from its newest checkpoint, bit for bit as if it had never stopped."""
-    for event in resumed(out, task=task).events():
-        if tell is not None:
-            tell(event)
-    return load(out, task=task)
+def resume(
+    out: str | Path,
+    *,
+    settings: Sequence[str] = (),
+    override: bool = False,
+    task: Task | None = None,
+    tell: Callable[[Event], None] | None = None,
+) -> Predictor:
+    """Go on with a run from its newest checkpoint, bit for bit as if it had never stopped.
+
+    Other settings than those it was trained with need `override`.
+    """
+    with _own_threads():
+        _tell(resumed(out, settings=settings, override=override, task=task), tell)
+        return load(out, task=task)
 
 
 def begin(
@@ -83,8 +99,8 @@ def begin(
     run = Run.create(out, dump_recipe(recipe))
     try:
         with run.lock():
-            task.prepare(run.vocab)
-        return Training(run, recipe, _trainer(task, recipe), reasons)
+            notes = _prepared(run, task)
+        return Training(run, recipe, _trainer(task, recipe), [*reasons, *notes])
     except BaseException:
         shutil.rmtree(run.path, ignore_errors=True)  # nothing was trained: a corrected command must find the way free
         raise
@@ -95,39 +111,73 @@ def resumed(
 ) -> Training:
     """A training that goes on where its newest checkpoint stands.
 
-    Other `settings` make it another training than the one begun: they need `override`, and the change is logged.
+    Other settings, be it by `settings` or by an edited recipe.yaml, make it another training than the one begun: they
+    need `override`, and the change is logged.
     """
     run = Run.open(out)
-    recipe, changes = _changed(run, settings)
-    if changes and not override:
-        listed = "\n".join(f"  {change}" for change in changes)
-        raise SaccadeError(f"{run.path} would go on with other settings; --override if you mean it:\n{listed}")
-    task = task or make_task(recipe)
-    if run.steps() or any(run.vocab.iterdir()):
-        task.load(run.vocab)
-    else:  # it was killed before it had learned a vocabulary
-        recipe, _ = task.fitted()
-        task.prepare(run.vocab)
-    trainer = _trainer(task, recipe)
     with run.lock():
-        trainer.restore(run)
-        if changes:
+        checkpoint = run.latest()
+        recipe, changes = _changed(run, checkpoint, settings)
+        if changes and not override:
+            title = f"{run.path} would go on with other settings than it was trained with; --override if you mean it:"
+            raise SaccadeError(_listed(title, changes))
+        task = task or make_task(recipe)
+        if checkpoint is None:  # it was killed before its first save: it begins once more
+            run.cut_metrics(-1)
+            recipe, reasons = task.fitted()
+            notes = [*reasons, *_prepared(run, task)]
+            trainer = _trainer(task, recipe)
+        else:
+            task.load(run.vocab)
+            notes = []
+            trainer = _trainer(task, recipe)
+            trainer.restore(run, checkpoint)
+        if recipe != parse_recipe(run.recipe_text, f"{run.path}/recipe.yaml"):
             run.replace_recipe(dump_recipe(recipe))
+        if changes:
             run.log({"step": trainer.step, "changed": changes})
-    return Training(run, recipe, trainer, changes)
+            trainer.save(run)  # once meant, it need not be said again
+    return Training(run, recipe, trainer, [*changes, *notes])
 
 
-def load(path: str | Path, *, step: int | None = None, task: Task | None = None) -> Predictor:
-    """The model of a run: its final weights, else the best step's, else the latest's; or those of a given step."""
-    run, recipe, task = _open(path, task)
-    tensors, state = run.weights(step)
+def load(
+    path: str | Path,
+    *,
+    step: int | None = None,
+    settings: Sequence[str] = (),
+    task: Task | None = None,
+    allow_nonfinite: bool = False,
+) -> Predictor:
+    """The model of a run: its final weights, else the best step's, else the latest's; or those of a given step.
+
+    `settings` change how it answers, "decode.beam=8" or "decode.prefix=Dear", and nothing else. Weights with NaN or
+    infinity in them are refused by name, unless `allow_nonfinite` asks to see them all the same.
+    """
+    for setting in settings:
+        if not setting.startswith("decode."):
+            raise SaccadeError(f"{setting}: a trained model can only be given other settings of decode")
+    run, recipe, task = _open(path, task, settings)
+    tensors, state = run.weights(step, allow_nonfinite=allow_nonfinite)
     if "cursor" in state:  # of a step and not of final/: what was evaluated are the averaged weights, if there are any
-        tensors = averaged(tensors, run.load(state["step"]).optimizer)
+        tensors = averaged(tensors, run.load(state["step"], allow_nonfinite=allow_nonfinite).optimizer)
     if state["vocabulary"] != run.vocab_hash():
         raise SaccadeError(f"{run.vocab} is not the vocabulary that the weights of {run.path} were trained with")
     model = _model(task)
     load_tensors(model, tensors, f"the weights of {run.path}")
     return Predictor(task, model.eval(), recipe)
+
+
+def ensemble(paths: Sequence[str | Path], *, settings: Sequence[str] = ()) -> Predictor:
+    """Several runs with the same vocabulary as one model, whose probabilities are the mean of theirs."""
+    members = [load(path, settings=settings) for path in paths]
+    first = members[0]
+    for path in paths[1:]:
+        if Run.open(path).vocab_hash() != Run.open(paths[0]).vocab_hash():
+            raise SaccadeError(f"{path} has another vocabulary than {paths[0]}: they cannot answer together")
+    if first.recipe.decode.coverage_penalty:
+        raise SaccadeError("decode.coverage_penalty is of one model's attention: set it to 0 for several models")
+    models: list[Any] = [member.model for member in members]
+    return Predictor(first.task, Ensemble(models).eval(), first.recipe)
 
 
 def pack(path: str | Path, out: str | Path, *, half: bool = True) -> Run:
@@ -139,8 +189,7 @@ def pack(path: str | Path, out: str | Path, *, half: bool = True) -> Run:
     run, recipe, _ = _open(path, None)
     tensors, state = run.weights()
     kept = {name: tensor.half() if half and tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
-    files = ("source", "target", "valid_source", "valid_target")
-    named = {key: Path(value).name for key in files if (value := getattr(recipe.task, key, None)) is not None}
+    named = {key: Path(value).name for key in FILES if (value := getattr(recipe.task, key, None)) is not None}
     packed = Run.create(out, dump_recipe(recipe.model_copy(update={"task": recipe.task.model_copy(update=named)})))
     for file in run.vocab.iterdir():
         shutil.copy(file, packed.vocab / file.name)
@@ -166,9 +215,28 @@ class Predictor:
         with for_people():
             return self.task.look(self.model, text, target, pieces=pieces)
 
+    @overload
+    def translate(self, text: str) -> str: ...
+
+    @overload
+    def translate(self, text: list[str]) -> list[str]: ...
+
+    def translate(self, text: str | list[str]) -> str | list[str]:
+        """The translation of a text, or of each of several; one with a sentence that is too long is refused."""
+        found = list(translate_lines(self, [text] if isinstance(text, str) else text))
+        for each in found:
+            if each.refusal is not None:
+                raise SaccadeError(each.refusal)
+        return found[0].text if isinstance(text, str) else [each.text for each in found]
+
     def score(self) -> Scores:
         """On the validation part of the task's data."""
         return self.task.score(self.model)
+
+    def evaluate(self, split: str = "valid") -> Sequence[Score]:
+        """Scores of a part of the task's data with intervals, baselines and controls."""
+        with for_people():
+            return self.task.evaluate(self.model, split)
 
 
 def make_task(recipe: Recipe) -> Task:
@@ -178,15 +246,30 @@ def make_task(recipe: Recipe) -> Task:
     return TASKS[recipe.task.kind](recipe)
 
 
-def _changed(run: Run, settings: Sequence[str]) -> tuple[Recipe, list[str]]:
-    """The recipe of a run with other settings, and each difference in words; model and data must stay as they are."""
+def _changed(run: Run, checkpoint: Checkpoint | None, settings: Sequence[str]) -> tuple[Recipe, list[str]]:
+    """The recipe that a run would go on with, and in words how it differs from the one it was trained with.
+
+    Model and task must stay as they are, but files may have moved: whether they are the same is seen when they are
+    read.
+    """
     where = f"{run.path}/recipe.yaml"
-    before, after = (parse_recipe(run.recipe_text, where, chosen) for chosen in ((), settings))
-    for part in ("task", "model"):
-        if getattr(before, part) != getattr(after, part):
-            raise SaccadeError(f"a run cannot go on with another {part}: its weights would not fit; start a new run")
+    after = parse_recipe(run.recipe_text, where, settings)
+    trained = None if checkpoint is None else checkpoint.state.get("recipe")  # older checkpoints do not say
+    before = parse_recipe(run.recipe_text, where)
+    if checkpoint is not None and trained is not None:
+        before = parse_recipe(json.dumps(trained), f"step {checkpoint.step} of {run.path}")  # JSON is YAML as well
     old, new = (_flat(recipe.model_dump(mode="json")) for recipe in (before, after))
-    return after, [f"{key}: {old.get(key)} -> {value}" for key, value in new.items() if old.get(key) != value]
+    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+    changes = {key: f"{key}: {old.get(key)} -> {new.get(key)}" for key in keys}
+    moved = {f"task.{name}" for name in FILES}
+    fixed = [change for key, change in changes.items() if key.split(".")[0] in ("task", "model") and key not in moved]
+    if fixed:
+        raise SaccadeError(_listed("a run goes on with its own task and model; for others start a new run:", fixed))
+    return after, list(changes.values())
+
+
+def _listed(title: str, items: Sequence[str]) -> str:
+    return "\n  ".join([title, *items])
 
 
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -197,17 +280,43 @@ def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _open(path: str | Path, task: Task | None) -> tuple[Run, Recipe, Task]:
+def _open(path: str | Path, task: Task | None, settings: Sequence[str] = ()) -> tuple[Run, Recipe, Task]:
     run = Run.open(path)
-    recipe = parse_recipe(run.recipe_text, f"{run.path}/recipe.yaml")
+    recipe = parse_recipe(run.recipe_text, f"{run.path}/recipe.yaml", settings)
     task = task or make_task(recipe)
     task.load(run.vocab)
     return run, recipe, task
 
 
+def _prepared(run: Run, task: Task) -> Sequence[str]:
+    """Let a task learn what it needs; what it noticed is logged, so that it can be read afterwards."""
+    notes = task.prepare(run.vocab) or ()
+    if notes:
+        run.log({"step": 0, "notes": list(notes)})
+    return notes
+
+
+def _tell(training: Training, tell: Callable[[Event], None] | None) -> None:
+    """Train to the end, or let go of the run: a notebook keeps what an interrupt left open, its lock included."""
+    with closing(training.events()) as events:
+        for event in events:
+            if tell is not None:
+                tell(event)
+
+
+@contextmanager
+def _own_threads() -> Iterator[None]:
+    """A recipe chooses its number of threads; afterwards the caller has its own again."""
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def _trainer(task: Task, recipe: Recipe) -> Trainer:
     with for_people():
-        return Trainer(task, recipe.train)
+        return Trainer(task, recipe.train, recipe=recipe)
 
 
 def _model(task: Task) -> nn.Module:

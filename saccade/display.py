@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
@@ -13,10 +16,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from saccade import api, ladder
+from saccade.errors import RunWarning
 from saccade.maps.render import save_maps, to_text
-from saccade.train.progress import Evaluated, Event, Stopped
+from saccade.train.progress import Evaluated, Event, Skipped, Split, Stopped
 from saccade.train.progress import Progress as Advance
-from saccade.train.signals import watch_for_stop
+from saccade.train.signals import StopRequest, watch_for_stop
 
 DEMO = {
     "reverse-rnn": "recurrent, one vector between encoder and decoder",
@@ -30,19 +34,25 @@ def follow(training: api.Training, console: Console) -> int:
     """Show a training until it ends; returns the exit code: 0, or the signal's that stopped it."""
     run, trainer = training.run.path, training.trainer
     kinds = f"{training.recipe.task.kind} with {training.recipe.model.kind}"
-    console.print(f"{kinds}, {training.parameters:,} parameters, into {run}", markup=False, soft_wrap=True)
-    for reason in training.reasons:
-        console.print(f"  {reason}", markup=False, soft_wrap=True)
-    if trainer.step:
-        console.print(f"going on after step {trainer.step}", markup=False)
-    with watch_for_stop() as stop, _lines(console, trainer.step, training.recipe.train.steps) as tell:
-        for event in training.events(stop):
-            tell(event)
-            if isinstance(event, Stopped):
-                last = event
+    with _stoppable(console) as stop:
+        console.print(f"{kinds}, {training.parameters:,} parameters, into {run}", markup=False, soft_wrap=True)
+        for reason in training.reasons:
+            console.print(f"  {reason}", markup=False, soft_wrap=True)
+        if trainer.step:
+            console.print(f"going on after step {trainer.step}", markup=False)
+        with (
+            _lines(console, trainer.step, training.recipe.train.steps) as tell,
+            closing(training.events(stop)) as events,
+        ):
+            for event in events:
+                tell(event)
+                if isinstance(event, Stopped):
+                    last = event
     if last.reason == "signal":
-        advice = f"go on with: saccade train --resume {run}"
-        console.print(f"stopped after step {last.step}, saved; {advice}", markup=False, soft_wrap=True)
+        advice = f"stopped after step {last.step}, saved; go on with: saccade train --resume {run}"
+        console.print(advice, markup=False, soft_wrap=True)
+        if stop.signal == signal.SIGPIPE:  # on the other side somebody may still be listening
+            warnings.warn(f"nobody reads the output any more: {advice}", RunWarning, stacklevel=2)
         return stop.exit_code
     best = "" if last.best_score is None else f"; best {last.best_score:.4f} at step {last.best_step}"
     console.print(f"done after step {last.step}{best}; weights in {run}/final", markup=False, soft_wrap=True)
@@ -85,7 +95,7 @@ def climb(directory: Path, settings: Sequence[str], minutes: float, console: Con
         if isinstance(event, Evaluated):
             console.print(f"{name}: {_evaluated(event)}", markup=False, soft_wrap=True)
 
-    with watch_for_stop() as stop:
+    with _stoppable(console) as stop:
         rungs = ladder.climb(directory, settings, minutes=minutes, tell=tell, stop=stop)
     if stop:
         console.print(f"stopped; what was trained is in {directory}", markup=False, soft_wrap=True)
@@ -104,8 +114,27 @@ def climb(directory: Path, settings: Sequence[str], minutes: float, console: Con
 
 
 @contextmanager
+def _stoppable(console: Console) -> Iterator[StopRequest]:
+    """Asked to stop by a signal, or by a reader who has gone (`| head`): in both cases the end is a saved run."""
+    with watch_for_stop() as stop:
+
+        def unread() -> None:
+            console.quiet = True
+            stop.signal = stop.signal or signal.SIGPIPE
+            with suppress(OSError), Path(os.devnull).open("wb") as nowhere:  # what is left to be flushed goes there
+                os.dup2(nowhere.fileno(), console.file.fileno())
+
+        before = console.on_broken_pipe
+        console.on_broken_pipe = unread  # type: ignore[method-assign]
+        try:
+            yield stop
+        finally:
+            console.on_broken_pipe = before  # type: ignore[method-assign]
+
+
+@contextmanager
 def _lines(console: Console, step: int, steps: int) -> Iterator[Callable[[Event], None]]:
-    if not console.is_terminal:
+    if not console.is_terminal or console.is_dumb_terminal:
         yield lambda event: _plain(console, event)
         return
     columns = (MofNCompleteColumn(), BarColumn(16), TextColumn("{task.fields[text]}"))
@@ -115,8 +144,8 @@ def _lines(console: Console, step: int, steps: int) -> Iterator[Callable[[Event]
         def tell(event: Event) -> None:
             if isinstance(event, Advance):
                 progress.update(bar, completed=event.step, text=_advance(event))
-            elif isinstance(event, Evaluated):
-                progress.console.print(_evaluated(event), markup=False)
+            elif text := _told(event):
+                progress.console.print(text, markup=False)
 
         yield tell
 
@@ -124,8 +153,19 @@ def _lines(console: Console, step: int, steps: int) -> Iterator[Callable[[Event]
 def _plain(console: Console, event: Event) -> None:
     if isinstance(event, Advance):
         console.print(f"step {event.step}/{event.steps}  {_advance(event)}", markup=False, soft_wrap=True)
-    elif isinstance(event, Evaluated):
-        console.print(_evaluated(event), markup=False, soft_wrap=True)
+    elif text := _told(event):
+        console.print(text, markup=False, soft_wrap=True)
+
+
+def _told(event: Event) -> str | None:
+    """What is said once and stays on the screen."""
+    if isinstance(event, Evaluated):
+        return _evaluated(event)
+    if isinstance(event, Skipped):
+        return f"step {event.step}  skipped, {event.in_a_row} in a row: {event.problem}"
+    if isinstance(event, Split):
+        return f"step {event.step}  out of memory: from here on every batch is cut into {event.parts} parts"
+    return None
 
 
 def _advance(event: Advance) -> str:

@@ -7,7 +7,11 @@ it.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,10 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from saccade.api import for_people, make_task
 from saccade.config import Recipe
-from saccade.config.tasks import TranslateSettings
-from saccade.data.toy import symbol_names
 from saccade.data.vocab import SPECIALS
-from saccade.models import MODELS
 from saccade.models.shapes import EncoderDecoder, parameter_count
 from saccade.nn.losses import token_loss
 from saccade.train.optim import make_optimizer
@@ -61,11 +62,14 @@ def plan(recipe: Recipe, *, probe: bool = True) -> Plan:
 
 
 def _plan(recipe: Recipe, probe: bool) -> Plan:
-    recipe, _ = make_task(recipe).fitted()
-    size = _vocabulary(recipe)
+    task = make_task(recipe)
+    recipe, _ = task.fitted()
+    with TemporaryDirectory() as directory:
+        task.prepare(Path(directory))  # the data may yield a smaller vocabulary than was asked for
     rows = max(1, recipe.train.batch_tokens // LENGTH)
     with torch.device("meta"):
-        model = MODELS[recipe.model.kind](recipe.model, size, size)
+        model: Any = task.model()
+        size = len(model.output.weight)
         counted = FlopCounterMode(display=False)
         with counted:
             source, target = _batch(rows, size)
@@ -74,7 +78,7 @@ def _plan(recipe: Recipe, probe: bool) -> Plan:
         activations = _saved_bytes(model, rows, size)
     parameters = parameter_count(model)
     copies = 3 + (1 if recipe.train.average else 0)
-    speed = _probe(recipe, size, rows) if probe else None
+    speed = _probe(recipe, task.model, rows) if probe else None
     return Plan(
         parts=_parts(model),
         parameters=parameters,
@@ -86,14 +90,6 @@ def _plan(recipe: Recipe, probe: bool) -> Plan:
         tokens_per_update=rows * LENGTH * recipe.train.accumulate,
         tokens_per_second=speed,
     )
-
-
-def _vocabulary(recipe: Recipe) -> int:
-    task = recipe.task
-    if isinstance(task, TranslateSettings):
-        assert task.pieces is not None, "fitted() decides it"
-        return task.pieces
-    return len(SPECIALS) + len(symbol_names(task.symbols))
 
 
 def _parts(model: EncoderDecoder) -> dict[str, int]:
@@ -130,13 +126,13 @@ def _saved_bytes(model: nn.Module, rows: int, size: int) -> int:
     return total
 
 
-def _probe(recipe: Recipe, size: int, rows: int) -> float:
+def _probe(recipe: Recipe, build: Callable[[], Any], rows: int) -> float:
     """Target tokens per second of real updates with random tokens; the first is not counted."""
     if recipe.train.threads is not None:
         torch.set_num_threads(recipe.train.threads)
-    model = MODELS[recipe.model.kind](recipe.model, size, size)
+    model = build()
     optimizer = make_optimizer(model, recipe.train.optimizer)
-    source, target = _batch(rows, size)
+    source, target = _batch(rows, len(model.output.weight))
     mask = torch.ones(rows, LENGTH, dtype=torch.bool)
     seconds = 0.0
     for step in range(1 + PROBE_STEPS):

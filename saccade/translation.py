@@ -14,8 +14,8 @@ from saccade.config.tasks import TranslateSettings
 from saccade.data.readers import read_lines, read_pairs, references_of
 from saccade.decode import Method
 from saccade.errors import SaccadeError
-from saccade.metrics import TextScore, bleu, chrf, paired_p_value
 from saccade.maps.render import AttentionMap
+from saccade.metrics import TextScore, bleu, chrf, paired_p_value
 from saccade.tasks.base import Prediction, Task
 from saccade.tasks.translate import Translate
 
@@ -198,11 +198,11 @@ def _joined(line: str, predictions: Sequence[Prediction], where: str) -> Transla
         return Translated(line)
     translations = []
     for answers in zip(*(each.answers for each in predictions), strict=False):
-        stopped = next((a.hypothesis.stopped for a in answers if a.hypothesis.stopped != "eos"), "eos")
+        stopped = next((answer.stopped for answer in answers if answer.stopped != "eos"), "eos")
         parts = tuple((each.input, answer.text) for each, answer in zip(predictions, answers, strict=True))
-        score = sum(answer.hypothesis.score for answer in answers)
+        score = sum(answer.score for answer in answers)
         translations.append(Translation(" ".join(text for _, text in parts), score, stopped, parts))
-    cut = [each for each in predictions if each.answers[0].hypothesis.stopped == "length"]
+    cut = [each for each in predictions if each.answers[0].stopped == "length"]
     notes = [f"{where}: the translation of {_shown(each.input)} hit the length limit" for each in cut]
     if len(predictions) > 1:
         notes.append(f"{where}: long, translated as {len(predictions)} sentences")

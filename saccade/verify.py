@@ -16,7 +16,7 @@ from saccade.decode import Beam, Greedy, never, search
 from saccade.errors import SaccadeError
 from saccade.maps.record import record
 from saccade.models.shapes import EncoderDecoder
-from saccade.tasks.pairs import PairBatch
+from saccade.tasks.written import WrittenBatch
 from saccade.train.run import Run
 from saccade.train.trainer import load_tensors, named_tensors
 
@@ -42,7 +42,7 @@ def verify(predictor: Predictor) -> list[Law]:
     """Check the laws on the first validation examples of the model's own task."""
     examples = list(predictor.task.examples("valid"))[:SENTENCES]
     batch = predictor.task.collate(examples, range(len(examples)))
-    if not isinstance(batch, PairBatch):
+    if not isinstance(batch, WrittenBatch):
         raise SaccadeError(f"{predictor.recipe.task.kind} is no task from sequence to sequence; its laws are not known")
     single = named_tensors(predictor.model)
     model: EncoderDecoder = predictor.task.model().double().eval()  # type: ignore[assignment]
@@ -50,7 +50,7 @@ def verify(predictor: Predictor) -> list[Law]:
     return [*_laws(model, batch), _saved(single)]
 
 
-def _laws(model: EncoderDecoder, batch: PairBatch) -> Iterator[Law]:
+def _laws(model: EncoderDecoder, batch: WrittenBatch) -> Iterator[Law]:
     given = batch.target[:, :-1]
     whole = model(batch.source, batch.source_mask, given)
     real = batch.target_mask[..., None]
@@ -69,13 +69,11 @@ def _laws(model: EncoderDecoder, batch: PairBatch) -> Iterator[Law]:
         yield law("looking changes nothing (fused equals explicit)", model(batch.source, batch.source_mask, given))
 
     order = torch.arange(len(given)).flip(0)
-    turned = model(batch.source[order], batch.source_mask[order], given[order])
+    turned_mask = None if batch.source_mask is None else batch.source_mask[order]
+    turned = model(batch.source[order], turned_mask, given[order])
     yield law("the order of the batch changes nothing", turned[order])
 
-    alone = [
-        model(batch.source[n : n + 1, : int(batch.source_mask[n].sum())], None, given[n : n + 1])
-        for n in range(len(given))
-    ]
+    alone = [model(_real(batch, n), None, given[n : n + 1]) for n in range(len(given))]
     yield law("batch size and padding change nothing", torch.cat(alone))
 
     changed = given.clone()
@@ -86,9 +84,15 @@ def _laws(model: EncoderDecoder, batch: PairBatch) -> Iterator[Law]:
     yield _beam(model, batch)
 
 
-def _beam(model: EncoderDecoder, batch: PairBatch) -> Law:
+def _real(batch: WrittenBatch, number: int) -> Tensor:
+    """One source as if it were alone in the world: without padding."""
+    source = batch.source[number : number + 1]
+    return source if batch.source_mask is None else source[:, : int(batch.source_mask[number].sum())]
+
+
+def _beam(model: EncoderDecoder, batch: WrittenBatch) -> Law:
     """A beam of one finds what greedy search finds: the number of sentences in which it does not."""
-    limits = [2 * int(mask.sum()) + 10 for mask in batch.source_mask]
+    limits = [2 * batch.target.shape[1] + 10] * len(batch.target)
 
     def found(method: Greedy | Beam) -> list[tuple[int, ...]]:
         past = model.begin(model.encode(batch.source, batch.source_mask), max(limits))

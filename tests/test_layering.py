@@ -23,18 +23,19 @@ MAY_IMPORT = {
     "errors": set(),
     "formulas": {"formulas"},
     "nn": {"nn"},
+    "modality": {"modality", "nn"},
     "config": {"config", "errors"},
     "data": {"data", "config", "errors"},
-    "models": {"models", "nn", "config", "errors"},
+    "models": {"models", "modality", "nn", "config", "errors"},
     "decode": {"decode", "nn.cache", "errors"},
     "maps": {"maps", "nn.attention", "errors"},
-    "metrics": {"errors"},
-    "tasks": {"metrics", "tasks", "models", "nn", "data", "decode", "maps", "config", "errors"},
+    "metrics": {"metrics", "errors"},
+    "tasks": {"metrics", "modality", "tasks", "models", "nn", "data", "decode", "maps", "config", "errors"},
     "train": {"train", "tasks.base", "data.batching", "config", "errors"},
-    "api": {"tasks", "train", "models", "decode", "maps", "config", "errors"},
+    "api": {"translation", "metrics", "tasks", "train", "models", "decode", "maps", "config", "errors"},
     "plan": {"api", "models", "nn", "data", "train", "config"},
     "verify": {"api", "tasks", "train", "models", "data", "decode", "maps", "errors"},
-    "translation": {"api", "config", "tasks", "data", "decode", "metrics", "errors"},
+    "translation": {"config", "tasks", "data", "decode", "maps", "metrics", "errors"},
     "report": {"api", "ladder", "maps", "metrics", "models", "tasks", "train"},
     "ladder": {"api", "metrics", "train"},
     "display": {"api", "ladder", "train", "maps", "errors"},
@@ -75,10 +76,11 @@ MAY_IMPORT = {
 }
 OUTSIDE = {
     "nn": {"torch"},
+    "modality": {"torch"},
     "formulas": {"array_api_compat"},
     "errors": set(),
     "config": {"pydantic", "ruamel"},
-    "data": {"numpy", "tokenizers"},
+    "data": {"PIL", "numpy", "soundfile", "tokenizers"},
 }
 
 

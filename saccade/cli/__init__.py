@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from typing import Annotated
 
@@ -33,10 +32,6 @@ def main() -> None:
         app(standalone_mode=True)
     except SaccadeError as error:
         terminal.fail(str(error))
-    except BrokenPipeError:
-        # whoever read our output has left (`| head`): nothing more to say
-        sys.stderr.close()
-        raise SystemExit(0) from None
     except OSError as error:
         terminal.fail(f"{error.filename or 'a file'}: {error.strerror or error}")
     except (MemoryError, RuntimeError) as error:

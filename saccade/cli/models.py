@@ -14,6 +14,10 @@ from saccade.errors import SaccadeError
 
 app = typer.Typer()
 
+AllowNonfinite = Annotated[
+    bool, typer.Option("--allow-nonfinite", help="Load weights although NaN or infinity is in them.")
+]
+
 
 @app.command()
 def train(
@@ -33,6 +37,10 @@ def train(
     target: Annotated[Path | None, typer.Option(help="For translate: their translations, line by line.")] = None,
     valid_source: Annotated[Path | None, typer.Option(help="Validation sentences. (default: held out by hash)")] = None,
     valid_target: Annotated[Path | None, typer.Option(help="Validation translations.")] = None,
+    encoding_errors: Annotated[
+        str | None,
+        typer.Option(metavar="HOW", help="For translate, lines that are not UTF-8: refuse, replace or skip."),
+    ] = None,
     minutes: Annotated[float | None, typer.Option(help="Stop after so many minutes.")] = None,
     override: Annotated[bool, typer.Option("--override", help="With --resume: go on with other settings.")] = False,
 ) -> None:
@@ -42,13 +50,17 @@ def train(
     if (recipe is None) == (resume is None):
         raise SaccadeError("say what to train: a recipe (`saccade recipes` lists them), or --resume RUN")
     if resume is not None:
-        if out_ is not None or any((source, target, valid_source, valid_target)):
-            raise SaccadeError("--resume goes on with a run and its data: it takes neither --out nor files")
+        if out_ is not None or any((source, target, valid_source, valid_target, encoding_errors)):
+            raise SaccadeError(
+                "--resume goes on with a run and its data: it takes neither --out nor files; "
+                "say where files have gone with --set task.source=FILE --override"
+            )
         budget = [] if minutes is None else [f"train.minutes={minutes}"]
         training = api.resumed(resume, settings=[*budget, *(settings or ())], override=override)
     else:
         assert recipe is not None
         chosen = terminal.files(source=source, target=target, valid_source=valid_source, valid_target=valid_target)
+        chosen += [] if encoding_errors is None else [f"task.encoding_errors={encoding_errors}"]
         chosen += [] if minutes is None else [f"train.minutes={minutes}"]
         where = out_ or Path("runs") / Path(recipe).stem
         training = api.begin(recipe, out=where, settings=[*chosen, *(settings or ())])
@@ -68,21 +80,29 @@ def predict(
     seed: Annotated[int, typer.Option(help="Of --sample.")] = 0,
     scores: Annotated[bool, typer.Option("--scores", help="Put score and stop reason before each answer.")] = False,
     step: Step = None,
+    allow_nonfinite: AllowNonfinite = False,
 ) -> None:
     """Answer each input, or each line of standard input."""
     from saccade import api
     from saccade.decode import Sample
 
-    predictor = api.load(run, step=step)
+    predictor = api.load(run, step=step, allow_nonfinite=allow_nonfinite)
     if sample and beam is not None:
         raise SaccadeError("--sample draws answers and --beam searches them: choose one")
     drawn = Sample(answers=n_best, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed) if sample else None
     method = drawn or terminal.method(predictor, beam, n_best)
     lines = inputs or list(terminal.lines(Path("-")))
+    refused = 0
     for prediction in predictor.predict(lines, method):
         for answer in prediction.answers:
-            note = f"{answer.hypothesis.score:.4f}\t{answer.hypothesis.stopped}\t" if scores else ""
+            note = f"{answer.score:.4f}\t{answer.stopped}\t" if scores else ""
             terminal.out.file.write(f"{note}{answer.text}\n")  # as it is: rich would replace tabs
+        if prediction.refusal is not None:
+            refused += 1
+            terminal.out.file.write("\n")  # a line for each input, whatever comes of it
+            terminal.err.print(f"saccade: {prediction.refusal}", style="yellow", markup=False, soft_wrap=True)
+    if refused:
+        raise SaccadeError(f"{refused} of {len(lines)} inputs were refused; their lines are blank")
 
 
 @app.command()
@@ -99,12 +119,13 @@ def look(
     pieces: Annotated[bool, typer.Option("--pieces", help="Over subword pieces, not words.")] = False,
     every: Annotated[bool, typer.Option("--all", help="Show every attention, not the first only.")] = False,
     step: Step = None,
+    allow_nonfinite: AllowNonfinite = False,
 ) -> None:
     """Show where a model looked while it wrote its answer."""
     from saccade import api
     from saccade.maps.render import save_maps, to_text
 
-    maps = api.load(run, step=step).look(text, target, pieces=pieces)
+    maps = api.load(run, step=step, allow_nonfinite=allow_nonfinite).look(text, target, pieces=pieces)
     if not maps:
         raise SaccadeError(f"the model of {run} has no attention to look at")
     for map_ in maps if every else maps[:1]:
@@ -115,14 +136,14 @@ def look(
 
 
 @app.command()
-def verify(run: RunPath, step: Step = None) -> None:
+def verify(run: RunPath, step: Step = None, allow_nonfinite: AllowNonfinite = False) -> None:
     """Check the laws on this very model: cache, batch, padding, looking, saving. Exit code 1 if one is broken."""
     from rich.table import Table
 
     from saccade import api
     from saccade.verify import verify as check_laws
 
-    laws = check_laws(api.load(run, step=step))
+    laws = check_laws(api.load(run, step=step, allow_nonfinite=allow_nonfinite))
     table = Table("law", "difference", "may be", "", box=None, pad_edge=False)
     for law in laws:
         table.add_row(law.name, f"{law.difference:.1e}", f"{law.tolerance:.0e}", "holds" if law.holds else "BROKEN")

@@ -123,18 +123,28 @@ def translate(
 @app.command()
 def evaluate(
     run: RunPath,
-    source: Annotated[Path, typer.Option(help="The sentences to translate.")],
+    source: Annotated[Path | None, typer.Option(help="For translate: the sentences to translate.")] = None,
     target: Annotated[
         list[Path] | None, typer.Option(help="Their references; repeat it for several. None: source is a .tsv.")
     ] = None,
+    split: Annotated[
+        str, typer.Option(help="Without files: which part of the run's own data, valid or test.")
+    ] = "valid",
     beam: Annotated[int | None, typer.Option(min=1, help="Beam width. (default: the recipe's)")] = None,
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Keep the translations here.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, max=256, help="Threads. (default: as torch finds them)")] = None,
     step: Step = None,
 ) -> None:
-    """Translate a file and score it: BLEU and chrF with signature and 95% interval."""
+    """Score a model with 95% intervals: on files of translations, or on a part of the data it was made for."""
     from saccade.translation import evaluate_files
 
+    if source is None:
+        if target or output is not None:
+            raise SaccadeError("--target and --output go with a --source")
+        settings = [] if beam is None else [f"decode.beam={beam}"]
+        for figure in terminal.loaded(run, step, threads, settings).evaluate(split):
+            terminal.say(f"{figure}  {figure.signature}".rstrip())
+        return
     predictor = terminal.loaded(run, step, threads)
     found = evaluate_files(predictor, source, target or (), terminal.method(predictor, beam, 1))
     if output is not None:
@@ -142,8 +152,8 @@ def evaluate(
     for refusal in found.refused:
         terminal.err.print(f"saccade: {refusal}", style="yellow", markup=False, soft_wrap=True)
     for score in found.scores:
-        terminal.out.print(f"{score}  {score.signature}", markup=False, soft_wrap=True)
-    terminal.out.print(f"{found.sentences:,} sentences, {found.cut} translations hit the length limit", markup=False)
+        terminal.say(f"{score}  {score.signature}")
+    terminal.say(f"{found.sentences:,} sentences, {found.cut} translations hit the length limit")
 
 
 @app.command()

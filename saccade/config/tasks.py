@@ -35,6 +35,7 @@ class TranslateSettings(Settings):
     target: str | None = None  # the other text file; none for a .tsv
     source_column: Positive = 1  # of a .tsv, counted from one
     target_column: Positive = 2
+    encoding_errors: Literal["refuse", "replace", "skip"] = "refuse"  # lines that are not UTF-8; skip: the whole pair
     valid_source: str | None = None  # none: a part is held out by a hash of the source sentence
     valid_target: str | None = None
     valid_examples: Positive = 500  # sentences that are translated at each evaluation

@@ -7,10 +7,11 @@ import hashlib
 import lzma
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 from saccade.errors import SaccadeError
 
@@ -24,57 +25,90 @@ class TextPair:
 
     source: str
     target: str
+    line: int = field(default=0, compare=False)  # of its file, from one: for messages
 
 
-def read_lines(path: str | Path) -> Iterator[str]:
-    """The lines of a UTF-8 text file, without their ends and without a byte-order mark."""
-    path = Path(path)
-    with _opened(path) as file:
-        yield from _decoded(file, str(path))
+@dataclass
+class Encoding:
+    """What is done with lines that are not UTF-8, and how many there were in each file."""
 
+    errors: Literal["refuse", "replace", "skip"] = "refuse"
+    touched: Counter[str] = field(default_factory=Counter)
 
-def read_stdin() -> Iterator[str]:
-    """The lines of standard input, by the same rules."""
-    yield from _decoded(sys.stdin.buffer, "standard input")
-
-
-def _decoded(file: Iterable[bytes], path: str) -> Iterator[str]:
-    try:
-        for number, line in enumerate(file, start=1):
-            line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
-            try:
-                yield line.decode("utf-8").rstrip("\r\n")
-            except UnicodeDecodeError as error:
+    def decode(self, line: bytes, path: str, number: int) -> str | None:
+        """A line without its end; None when it is to be left out."""
+        try:
+            return line.decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            if self.errors == "refuse":
                 raise SaccadeError(
                     f"{path}:{number}: byte {error.start + 1} of the line is not UTF-8 "
                     f"(0x{line[error.start]:02x}); convert the file, for example with iconv"
                 ) from None
+        self.touched[path] += 1
+        return line.decode("utf-8", "replace").rstrip("\r\n") if self.errors == "replace" else None
+
+    def notes(self) -> list[str]:
+        """How many lines of each file were touched, and how."""
+        done = "the bytes became U+FFFD" if self.errors == "replace" else "left out, on both sides"
+        return [
+            f"{path}: {count:,} lines with bytes that are not UTF-8, {done}" for path, count in self.touched.items()
+        ]
+
+
+def read_lines(path: str | Path) -> Iterator[str]:
+    """The lines of a UTF-8 text file, without their ends and without a byte-order mark."""
+    return (line for line in _lines(path, Encoding()) if line is not None)
+
+
+def read_stdin() -> Iterator[str]:
+    """The lines of standard input, by the same rules."""
+    return (line for line in _decoded(sys.stdin.buffer, "standard input", Encoding()) if line is not None)
+
+
+def _lines(path: str | Path, encoding: Encoding) -> Iterator[str | None]:
+    with _opened(Path(path)) as file:
+        yield from _decoded(file, str(path), encoding)
+
+
+def _decoded(file: Iterable[bytes], path: str, encoding: Encoding) -> Iterator[str | None]:
+    try:
+        for number, line in enumerate(file, start=1):
+            yield encoding.decode(line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line, path, number)
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         raise SaccadeError(f"{path}: cannot read: {error}") from error
 
 
 def read_pairs(
-    source: str | Path, target: str | Path | None, *, columns: tuple[int, int] = (1, 2)
+    source: str | Path,
+    target: str | Path | None,
+    *,
+    columns: tuple[int, int] = (1, 2),
+    encoding: Encoding | None = None,
 ) -> Iterator[TextPair]:
     """Aligned sentences from two files, or from two columns (counted from one) of a tab-separated one."""
+    encoding = encoding or Encoding()
     if target is None:
-        for number, line in enumerate(read_lines(source), start=1):
+        for number, line in enumerate(_lines(source, encoding), start=1):
+            if line is None:
+                continue
             cells = line.split("\t")
             if len(cells) < max(columns):
                 raise SaccadeError(
                     f"{source}:{number}: {len(cells)} columns between tabs, and column {max(columns)} is asked for; "
                     "give a second file for the other side, or other columns"
                 )
-            yield TextPair(cells[columns[0] - 1].strip(), cells[columns[1] - 1].strip())
+            yield TextPair(cells[columns[0] - 1].strip(), cells[columns[1] - 1].strip(), number)
         return
-    left, right = list(read_lines(source)), list(read_lines(target))
+    left, right = list(_lines(source, encoding)), list(_lines(target, encoding))
     if len(left) != len(right):
         raise SaccadeError(
             f"{source} has {len(left):,} lines and {target} has {len(right):,}: line n of one must translate line n "
             "of the other"
         )
-    for one, other in zip(left, right, strict=True):
-        yield TextPair(one.strip(), other.strip())
+    for number, (one, other) in enumerate(zip(left, right, strict=True), start=1):
+        if one is not None and other is not None:
+            yield TextPair(one.strip(), other.strip(), number)
 
 
 def hold_out(pairs: list[TextPair]) -> tuple[list[TextPair], list[TextPair]]:

@@ -115,9 +115,12 @@ class Including:
         vocabulary = log_p.shape[1]
         parents, tokens = self.beam.candidates(live, log_p, width)  # (B, k)
         states = [phrase.states(live.tokens) for phrase in self.phrases]
+        # a hypothesis that has paid for a phrase is seldom among the best of all: each goes on with its own best, too
+        own = log_p.topk(min(2, vocabulary)).indices.view(len(parents), width, -1)  # (B, W, 2)
+        own = (own + vocabulary * torch.arange(width, device=own.device)[:, None]).flatten(1)
         chosen = []
         for number, usual in enumerate((parents * vocabulary + tokens).tolist()):
-            places = set(usual) | set(self._forward(states, number * width, width, vocabulary))
+            places = {*usual, *own[number].tolist(), *self._forward(states, number * width, width, vocabulary)}
             chosen.append(self._shared_out(live, log_p, states, number * width, places, vocabulary)[: len(usual)])
         flat = torch.tensor(chosen, device=log_p.device)
         return flat // vocabulary, flat % vocabulary

@@ -90,7 +90,7 @@ class Ensemble(nn.Module):
     def encode(self, source: Tensor, mask: Tensor | None = None) -> tuple[Memory, ...]:
         return tuple(member.encode(source, mask) for member in self.members)
 
-    def forward(self, source: Tensor, mask: Tensor | None, target: Tensor) -> Tensor:
+    def forward(self, *_: Tensor | None) -> Tensor:
         raise ValueError("several models together have no one attention; look at each of them alone")
 
     def begin(self, memory: tuple[Memory, ...], limit: int) -> Past:

@@ -92,6 +92,28 @@ class Index(Positions):
         return at.to(torch.float64)[..., None].expand(*at.shape, self.width)
 
 
+class Grid2d(nn.Module):
+    """Positions of the cells of a grid: half the columns say which row, the other half which column.
+
+    Each half is a scheme of its own, sinusoidal or learned: p(r, c) = [down(r), across(c)] (Parmar et al. 2018).
+    """
+
+    def __init__(self, down: Positions, *, across: Positions):
+        super().__init__()
+        if down.width != across.width:
+            raise ValueError(f"rows and columns get half the width each; got {down.width} and {across.width}")
+        self.down, self.across = down, across
+        self.width = down.width + across.width
+
+    def forward(self, grid: Tensor) -> Tensor:
+        """Where the cells of a grid (B, H, W, ...) stand -> (H, W, width), in the grid's kind of numbers."""
+        height, width = grid.shape[1:3]
+        rows = self.down(torch.arange(height, device=grid.device), height)  # (H, width / 2)
+        columns = self.across(torch.arange(width, device=grid.device), width)  # (W, width / 2)
+        places = [rows[:, None].expand(-1, width, -1), columns[None].expand(height, -1, -1)]
+        return torch.cat([place.to(grid.dtype) for place in places], dim=-1)
+
+
 class AttentionPositions(nn.Module):
     """Interface of schemes inside the attention: `turn` queries and keys, `bias` their scores; by default neither."""
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
 from saccade.config import Recipe
 from saccade.decode import Hypothesis, Method
 from saccade.maps.render import AttentionMap
+from saccade.metrics import Score
 
 
 class Batch(Protocol):
@@ -44,22 +45,29 @@ Loss = Mapping[str, Term]
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer to an input, and how the search came to it."""
+    """One answer to an input, how good the model thinks it is, and how a search came to it where there was one."""
 
     text: str
-    hypothesis: Hypothesis
+    score: float  # higher is better
+    hypothesis: Hypothesis | None = None
+
+    @property
+    def stopped(self) -> str:
+        """Why the search ended there; nothing where the answer was not written token by token."""
+        return "" if self.hypothesis is None else self.hypothesis.stopped
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """The answers to one input, best first."""
+    """The answers to one input, best first; none for one that was refused, as `refusal` says."""
 
     input: str
-    answers: tuple[Answer, ...]
+    answers: tuple[Answer, ...] = ()
+    refusal: str | None = None
 
     @property
     def text(self) -> str:
-        return self.answers[0].text
+        return self.answers[0].text if self.answers else ""
 
 
 @dataclass(frozen=True)
@@ -82,8 +90,8 @@ class Task(Protocol):
     def fitted(self) -> tuple[Recipe, Sequence[str]]:
         """The recipe with all that it left open decided from the data, and the reasons in words."""
 
-    def prepare(self, directory: Path) -> None:
-        """Write what the model needs beside its weights (a vocabulary) into a new run."""
+    def prepare(self, directory: Path) -> Sequence[str] | None:
+        """Write what the model needs beside its weights (a vocabulary) into a new run; what was noticed, in words."""
 
     def load(self, directory: Path) -> None:
         """Read back what `prepare` wrote."""
@@ -104,6 +112,18 @@ class Task(Protocol):
     def score(self, model: Any) -> Scores:
         """On the validation part, by real prediction."""
 
+    def evaluate(self, model: Any, split: str) -> Sequence[Score]:
+        """Everything there is to say about a part of the data ("valid" or "test"), with intervals: the score that
+        counts first, then others, trivial baselines, and the score with inputs and answers shuffled."""
+
     def look(self, model: Any, text: str, target: str | None = None, *, pieces: bool = False) -> list[AttentionMap]:
         """Every attention while the answer to `text` (or the given `target`) is written, the clearest summary first;
         over words, or over the pieces that the model sees."""
+
+
+@runtime_checkable
+class Traceable(Protocol):
+    """A task that can say where an example of its training part comes from."""
+
+    def place(self, number: int) -> str:
+        """For messages: a file and a line."""

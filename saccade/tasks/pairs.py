@@ -1,60 +1,33 @@
-"""What all tasks from sequence to sequence share: batches of pairs, their loss, answers by search, and maps of them."""
+"""What all tasks from sequence to sequence share: batches of pairs, answers by search, and maps of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from saccade.config.training import DecodeSettings
-from saccade.data.vocab import END, PAD, START, Vocabulary
+from saccade.data.vocab import END, START, Vocabulary
 from saccade.decode import Beam, Hypothesis, Method, rerank_by_coverage
 from saccade.errors import SaccadeError
 from saccade.maps.record import attentions, record
 from saccade.maps.render import AttentionMap, Tokens
 from saccade.models.shapes import EncoderDecoder, Memory
-from saccade.nn.losses import token_loss
 from saccade.tasks.answers import Plan, at_rest, search_answers
-from saccade.tasks.base import Answer, Loss, Prediction, Term
+from saccade.tasks.base import Prediction
+from saccade.tasks.written import WrittenBatch, as_prediction, padded, written_batch
 
 Pair = tuple[list[int], list[int]]  # source and target ids, without start and end
 
 
-@dataclass(frozen=True)
-class PairBatch:
-    """Padded source and target; the target stands between start and end."""
-
-    source: Tensor  # (B, S)
-    source_mask: Tensor  # (B, S)
-    target: Tensor  # (B, T + 1), with start and end
-    target_mask: Tensor  # (B, T): what is to be predicted
-    numbers: tuple[int, ...]
-    counts: dict[str, int]
-
-
-def collate_pairs(pairs: Sequence[Pair], numbers: Sequence[int]) -> PairBatch:
+def collate_pairs(pairs: Sequence[Pair], numbers: Sequence[int]) -> WrittenBatch:
     """Pad to the longest; an empty source has nothing to be attended and is refused."""
     for number, (ids, _) in zip(numbers, pairs, strict=True):
         if not ids:
             raise SaccadeError(f"example {number} has an empty source: there is nothing to read")
-    source, source_mask = _padded([ids for ids, _ in pairs])
-    target, mask = _padded([[START, *target, END] for _, target in pairs])
-    tokens = int(mask[:, 1:].sum())
-    counts = {"loss": tokens, "surprise": tokens, "accuracy": tokens}
-    return PairBatch(source, source_mask, target, mask[:, 1:], tuple(numbers), counts)
-
-
-def pair_loss(model: EncoderDecoder, batch: PairBatch, *, smoothing: float) -> Loss:
-    """Teacher forcing: every position is given the truth before it and predicts what comes next, all at once."""
-    states = model(batch.source, batch.source_mask, batch.target[:, :-1])
-    loss = token_loss(states, batch.target[:, 1:], batch.target_mask, model.output, smoothing=smoothing)
-    return {
-        "loss": Term(loss.smoothed),
-        "surprise": Term(loss.surprise, weight=0.0),
-        "accuracy": Term(loss.correct, weight=0.0),
-    }
+    source, source_mask = padded([ids for ids, _ in pairs])
+    return written_batch(source, source_mask, [target for _, target in pairs], numbers)
 
 
 def covering(
@@ -87,7 +60,7 @@ def answer_pairs(
         plan = replace(plan, method=replace(plan.method, best=plan.method.width))  # all that ended are looked at again
 
     def encode(numbers: Sequence[int]) -> Memory:
-        return model.encode(*_padded([sources[number] for number in numbers]))
+        return model.encode(*padded([sources[number] for number in numbers]))
 
     limits = [max(1, int(settings.limit_factor * len(source)) + settings.limit_extra) for source in sources]
     with at_rest(model):
@@ -112,10 +85,7 @@ def predict_pairs(
         if not source:
             raise SaccadeError(f"the input {text!r} is empty: there is nothing to read")
     found = answer_pairs(model, sources, settings, target_vocabulary, method)
-    return [
-        Prediction(text, tuple(Answer(target_vocabulary.decode(each.tokens), each) for each in hypotheses))
-        for text, hypotheses in zip(inputs, found, strict=True)
-    ]
+    return [as_prediction(text, each, target_vocabulary) for text, each in zip(inputs, found, strict=True)]
 
 
 def look_at_pair(
@@ -163,14 +133,3 @@ def _alignment_first(maps: list[AttentionMap], written: Tokens, read: Tokens) ->
     elif across:
         maps = across + [each for each in maps if each is not across[0]]
     return maps
-
-
-def _padded(sequences: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
-    """(B, longest) ids, and which of them are real."""
-    longest = max(len(sequence) for sequence in sequences)
-    ids = torch.full((len(sequences), longest), PAD)
-    mask = torch.zeros(len(sequences), longest, dtype=torch.bool)
-    for row, sequence in enumerate(sequences):
-        ids[row, : len(sequence)] = torch.tensor(sequence, dtype=torch.long)
-        mask[row, : len(sequence)] = True
-    return ids, mask

@@ -11,18 +11,12 @@ from saccade.data.toy import ANSWERS, Split, sequences, symbol_names
 from saccade.data.vocab import SPECIALS, Symbols
 from saccade.decode import Method
 from saccade.maps.render import AttentionMap
+from saccade.metrics import Score, accuracy
 from saccade.models import MODELS
 from saccade.models.shapes import EncoderDecoder
 from saccade.tasks.base import Loss, Prediction, Scores
-from saccade.tasks.pairs import (
-    Pair,
-    PairBatch,
-    answer_pairs,
-    collate_pairs,
-    look_at_pair,
-    pair_loss,
-    predict_pairs,
-)
+from saccade.tasks.pairs import Pair, answer_pairs, collate_pairs, look_at_pair, predict_pairs
+from saccade.tasks.written import WrittenBatch, written_loss
 
 
 class Rearrange:
@@ -59,15 +53,15 @@ class Rearrange:
     def length(self, example: Pair) -> int:
         return max(len(example[0]), len(example[1]) + 1)
 
-    def collate(self, examples: Sequence[Pair], numbers: Sequence[int]) -> PairBatch:
+    def collate(self, examples: Sequence[Pair], numbers: Sequence[int]) -> WrittenBatch:
         return collate_pairs(examples, numbers)
 
     def model(self) -> EncoderDecoder:
         size = len(self.vocabulary)
         return MODELS[self.recipe.model.kind](self.recipe.model, size, size)
 
-    def loss(self, model: EncoderDecoder, batch: PairBatch) -> Loss:
-        return pair_loss(model, batch, smoothing=self.recipe.train.smoothing)
+    def loss(self, model: EncoderDecoder, batch: WrittenBatch) -> Loss:
+        return written_loss(model, batch, smoothing=self.recipe.train.smoothing)
 
     def predict(self, model: EncoderDecoder, inputs: Sequence[str], method: Method | None = None) -> list[Prediction]:
         return predict_pairs(model, inputs, (self.vocabulary, self.vocabulary), self.recipe.decode, method)
@@ -85,6 +79,10 @@ class Rearrange:
         decode = self.vocabulary.decode
         samples = [(decode(s), decode(a), decode(t)) for (s, t), a in zip(pairs, answers, strict=True)]
         return Scores("exact", {"exact": exact / len(pairs), "symbols": right / total}, samples)
+
+    def evaluate(self, model: EncoderDecoder, split: str) -> Sequence[Score]:  # noqa: ARG002 - there is one such part
+        samples = self.score(model).samples
+        return [accuracy([answer for _, answer, _ in samples], [truth for _, _, truth in samples])]
 
     def look(
         self, model: EncoderDecoder, text: str, target: str | None = None, *, pieces: bool = False

@@ -14,16 +14,17 @@ from saccade.config import Recipe
 from saccade.config.models import TransformerSettings
 from saccade.config.tasks import TranslateSettings
 from saccade.data.names import others_like, renamed, shared_name
-from saccade.data.readers import TextPair, hash_of, hold_out, read_pairs, references_of
+from saccade.data.readers import Encoding, TextPair, hash_of, hold_out, read_pairs, references_of
 from saccade.data.vocab import Pieces
 from saccade.decode import Beam, Greedy, Method
 from saccade.errors import SaccadeError
 from saccade.maps.render import AttentionMap
-from saccade.metrics import bleu, chrf
+from saccade.metrics import Score, bleu, chrf
 from saccade.models import MODELS
 from saccade.models.shapes import EncoderDecoder
 from saccade.tasks.base import Loss, Prediction, Scores
-from saccade.tasks.pairs import PairBatch, answer_pairs, collate_pairs, look_at_pair, pair_loss, predict_pairs
+from saccade.tasks.pairs import answer_pairs, collate_pairs, look_at_pair, predict_pairs
+from saccade.tasks.written import WrittenBatch, written_loss
 
 ENCODED_AT_ONCE = 10_000
 
@@ -55,6 +56,7 @@ class Translate:
     def fitted(self) -> tuple[Recipe, Sequence[str]]:
         train, valid = self.pairs
         recipe, reasons = self.recipe, [f"{len(train):,} pairs to train on, {len(valid):,} to validate on"]
+        reasons += self._encoding.notes()
         if self.settings.pieces is None:
             pieces = fitting_pieces(len(train))
             reasons.append(f"{pieces:,} pieces: as many as that many pairs can teach")
@@ -67,12 +69,20 @@ class Translate:
         self.recipe = recipe
         return recipe, reasons
 
-    def prepare(self, directory: Path) -> None:
+    def prepare(self, directory: Path) -> Sequence[str]:
         train, _ = self.pairs
         texts = (text for pair in train for text in (pair.source, pair.target))
-        assert self.settings.pieces is not None, "fitted() decides it"
-        self._pieces = Pieces.learn(texts, self.settings.pieces)
+        asked, longest = self.settings.pieces, self.settings.longest
+        assert asked is not None, "fitted() decides it"
+        self._pieces = Pieces.learn(texts, asked)
         self._pieces.save(directory)
+        learned, left_out = len(self._pieces), len(train) - len(self._short_enough)
+        if left_out == len(train):
+            raise SaccadeError(f"every pair of {self.settings.source} is longer than task.longest, {longest} pieces")
+        notes = [] if learned == asked else [f"asked for {asked:,} pieces, the text yields {learned:,}"]
+        if left_out:
+            notes.append(f"{left_out:,} pairs are longer than task.longest, {longest} pieces, and left out of training")
+        return notes
 
     def load(self, directory: Path) -> None:
         self._pieces = Pieces.load(directory)
@@ -81,10 +91,12 @@ class Translate:
     def pairs(self) -> tuple[list[TextPair], list[TextPair]]:
         """Train and validation pairs; those with an empty side are left out."""
         settings = self.settings
+        self._encoding = encoding = Encoding(settings.encoding_errors)
         columns = (settings.source_column, settings.target_column)
 
         def read(source: str, target: str | None) -> list[TextPair]:
-            pairs = [pair for pair in read_pairs(source, target, columns=columns) if pair.source and pair.target]
+            found = read_pairs(source, target, columns=columns, encoding=encoding)
+            pairs = [pair for pair in found if pair.source and pair.target]
             if not pairs:
                 raise SaccadeError(f"no text found in {source}")
             return pairs
@@ -100,6 +112,23 @@ class Translate:
                 "give more data, or validation files"
             )
         return train, valid
+
+    @cached_property
+    def _short_enough(self) -> list[TextPair]:
+        """The pairs of examples("train"), in their order."""
+        longest = self.settings.longest
+
+        def fits(pair: TextPair) -> bool:
+            # a piece has a byte at least, so that few bytes need no counting; a space stands before, an end behind
+            if max(len(pair.source.encode()) + 1, len(pair.target.encode()) + 2) <= longest:
+                return True
+            source, target = self.pieces.encode_all([pair.source, pair.target])
+            return self.length(Example(source, target)) <= longest
+
+        return [pair for pair in self.pairs[0] if fits(pair)]
+
+    def place(self, number: int) -> str:
+        return f"{self.settings.source}:{self._short_enough[number].line}"
 
     def examples(self, split: str) -> Sequence[Example]:
         pairs = self.pairs[0 if split == "train" else 1]
@@ -119,15 +148,15 @@ class Translate:
     def length(self, example: Example) -> int:
         return max(len(example.source), len(example.target) + 1)
 
-    def collate(self, examples: Sequence[Example], numbers: Sequence[int]) -> PairBatch:
+    def collate(self, examples: Sequence[Example], numbers: Sequence[int]) -> WrittenBatch:
         chosen = [self._swapped(example) for example in examples]
         return collate_pairs([(each.source, each.target) for each in chosen], numbers)
 
     def model(self) -> EncoderDecoder:
         return MODELS[self.recipe.model.kind](self.recipe.model, len(self.pieces), len(self.pieces))
 
-    def loss(self, model: EncoderDecoder, batch: PairBatch) -> Loss:
-        return pair_loss(model, batch, smoothing=self.recipe.train.smoothing)
+    def loss(self, model: EncoderDecoder, batch: WrittenBatch) -> Loss:
+        return written_loss(model, batch, smoothing=self.recipe.train.smoothing)
 
     def predict(self, model: EncoderDecoder, inputs: Sequence[str], method: Method | None = None) -> list[Prediction]:
         return predict_pairs(model, inputs, (self.pieces, self.pieces), self.recipe.decode, method)
@@ -152,6 +181,18 @@ class Translate:
         cut = sum(hypotheses[0].stopped != "eos" for hypotheses in found) / len(found)
         values = {"bleu": bleu(answers, known).value, "chrf": chrf(answers, known).value, "cut": cut}
         return Scores("bleu", values, samples, known)
+
+    def evaluate(self, model: EncoderDecoder, split: str) -> Sequence[Score]:
+        """Of the sentences that are translated while training; whole files are scored in `saccade.translation`."""
+        if split != "valid":
+            raise SaccadeError(f"a translation run knows no part called {split}; give its files: --source and --target")
+        found = self.score(model)
+        answers = [answer for _, answer, _ in found.samples]
+        scores = [measure(answers, found.references, interval=True) for measure in (bleu, chrf)]
+        ends = [(each.value - (each.margin or 0.0), each.value + (each.margin or 0.0)) for each in scores]
+        return [
+            Score(each.name, each.value, interval, each.signature) for each, interval in zip(scores, ends, strict=True)
+        ]
 
     def look(
         self, model: EncoderDecoder, text: str, target: str | None = None, *, pieces: bool = False

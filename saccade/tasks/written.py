@@ -1,0 +1,64 @@
+"""What all tasks that write text share: batches with a target, teacher forcing, answers from hypotheses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from saccade.data.vocab import END, PAD, START, Vocabulary
+from saccade.decode import Hypothesis
+from saccade.models.shapes import EncoderDecoder
+from saccade.nn.losses import token_loss
+from saccade.tasks.base import Answer, Loss, Prediction, Term
+
+
+@dataclass(frozen=True)
+class WrittenBatch:
+    """Something to read, and padded targets that stand between start and end."""
+
+    source: Tensor  # (B, S) tokens, (B, S, F) frames or (B, C, H, W) images
+    source_mask: Tensor | None  # (B, S)
+    target: Tensor  # (B, T + 1), with start and end
+    target_mask: Tensor  # (B, T): what is to be predicted
+    numbers: tuple[int, ...]
+    counts: dict[str, int]
+
+
+def written_batch(
+    source: Tensor, source_mask: Tensor | None, targets: Sequence[Sequence[int]], numbers: Sequence[int]
+) -> WrittenBatch:
+    """Targets without start and end are padded to the longest; what is to be predicted is counted."""
+    target, mask = padded([[START, *target, END] for target in targets])
+    tokens = int(mask[:, 1:].sum())
+    counts = {"loss": tokens, "surprise": tokens, "accuracy": tokens}
+    return WrittenBatch(source, source_mask, target, mask[:, 1:], tuple(numbers), counts)
+
+
+def written_loss(model: EncoderDecoder, batch: WrittenBatch, *, smoothing: float) -> Loss:
+    """Teacher forcing: every position is given the truth before it and predicts what comes next, all at once."""
+    states = model(batch.source, batch.source_mask, batch.target[:, :-1])
+    loss = token_loss(states, batch.target[:, 1:], batch.target_mask, model.output, smoothing=smoothing)
+    return {
+        "loss": Term(loss.smoothed),
+        "surprise": Term(loss.surprise, weight=0.0),
+        "accuracy": Term(loss.correct, weight=0.0),
+    }
+
+
+def as_prediction(input_: str, hypotheses: Sequence[Hypothesis], vocabulary: Vocabulary) -> Prediction:
+    """What a search found, as text."""
+    return Prediction(input_, tuple(Answer(vocabulary.decode(each.tokens), each.score, each) for each in hypotheses))
+
+
+def padded(sequences: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
+    """(B, longest) ids, and which of them are real."""
+    longest = max(len(sequence) for sequence in sequences)
+    ids = torch.full((len(sequences), longest), PAD)
+    mask = torch.zeros(len(sequences), longest, dtype=torch.bool)
+    for row, sequence in enumerate(sequences):
+        ids[row, : len(sequence)] = torch.tensor(sequence, dtype=torch.long)
+        mask[row, : len(sequence)] = True
+    return ids, mask
