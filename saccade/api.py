@@ -20,7 +20,7 @@ from saccade.maps.render import AttentionMap
 from saccade.metrics import Score
 from saccade.models.shapes import Ensemble, parameter_count
 from saccade.tasks import TASKS
-from saccade.tasks.base import Prediction, Scores, Task
+from saccade.tasks.base import Concluding, Prediction, Scores, Task
 from saccade.train.checkpoint import Checkpoint
 from saccade.train.progress import Event
 from saccade.train.run import Run
@@ -162,6 +162,8 @@ def load(
         tensors = averaged(tensors, run.load(state["step"], allow_nonfinite=allow_nonfinite).optimizer)
     if state["vocabulary"] != run.vocab_hash():
         raise SaccadeError(f"{run.vocab} is not the vocabulary that the weights of {run.path} were trained with")
+    if isinstance(task, Concluding):
+        task.recall(state.get("conclusions", {}))
     model = _model(task)
     load_tensors(model, tensors, f"the weights of {run.path}")
     return Predictor(task, model.eval(), recipe)

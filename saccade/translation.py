@@ -74,9 +74,7 @@ def translate_lines(
     among the lines says that no other is waiting: what has come is translated at once. A sentence longer than any that
     the model was trained on is refused, and only it.
     """
-    task = translator.task
-    if not isinstance(task, Translate):
-        raise SaccadeError(f"this model was trained to {translator.recipe.task.kind}, not to translate: use predict")
+    task = _translating(translator)
     gathered: list[tuple[str, list[str] | str]] = []  # a line with its parts, or why it is refused
     tokens = number = 0
     for line in lines:
@@ -104,7 +102,11 @@ def _translated(
 
 
 def alignment(translator: Translator, translation: Translation) -> str:
-    """Which source word each target word looked at most, as Pharaoh pairs i-j over words between spaces."""
+    """Which source word each target word looked at most, as Pharaoh pairs i-j over words between spaces.
+
+    In the head or layer that showed it best on the validation part, where a finished training has found one.
+    """
+    task = _translating(translator)
     pairs: list[str] = []
     sources = targets = 0
     for source, target in translation.parts:
@@ -112,7 +114,8 @@ def alignment(translator: Translator, translation: Translation) -> str:
             maps = translator.look(source, target)
             if not maps:
                 raise SaccadeError("this model has no attention, so it knows no alignment")
-            best = maps[0].mean[:-1].argmax(-1).tolist()  # the last row is the end of the sentence
+            weights = task.alignment.weights(maps)
+            best = weights[:-1].argmax(-1).tolist()  # the last row is the end of the sentence
             pairs += [f"{sources + place}-{targets + word}" for word, place in enumerate(best)]
         sources, targets = sources + len(source.split()), targets + len(target.split())
     return " ".join(pairs)
@@ -173,6 +176,12 @@ def compare_files(
     answers = [[each.text for each in translate_lines(one, lines)] for one in translators]
     first, second = (bleu(each, references) for each in answers)
     return Comparison(first.value, second.value, paired_p_value(answers[0], answers[1], references), first.signature)
+
+
+def _translating(translator: Translator) -> Translate:
+    if not isinstance(translator.task, Translate):
+        raise SaccadeError(f"this model was trained to {translator.recipe.task.kind}, not to translate: use predict")
+    return translator.task
 
 
 def _parts(task: Translate, line: str, where: str) -> list[str] | str:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from saccade.config.base import Count, Positive, Settings, Share
+from saccade.config.base import Count, Float, Positive, Settings, Share
 
 
 class RearrangeSettings(Settings):
@@ -44,10 +44,16 @@ class TranslateSettings(Settings):
     longest: Positive = 100  # longer pairs, in pieces, are left out of training
     swap_names: Share = 0.0  # share of the pairs with a first name on both sides in which it becomes another name
 
+    # weight of a loss that teaches one head to look at the word that is being translated; 0: none
+    guided_alignment: Annotated[Float, Field(ge=0)] = 0.0
+    alignments: str | None = None  # for it, a file of i-j links over words, a line per pair; none: found from the data
+
     @model_validator(mode="after")
     def _fits(self) -> TranslateSettings:
         if self.valid_target is not None and self.valid_source is None:
             raise ValueError(f"valid_target {self.valid_target} needs a valid_source beside it")
+        if self.alignments is not None and not self.guided_alignment:
+            raise ValueError(f"alignments {self.alignments} are for guided_alignment, whose weight is 0")
         return self
 
 

@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 
-from saccade.data.readers import TextPair, hash_of
+from saccade.data.readers import TextPair, hash_of, read_lines
+from saccade.errors import SaccadeError
 
 ROUNDS = 5
 DIAGONAL = 4.0
@@ -85,6 +87,15 @@ class Aligner:
             return []
         there, back = self.forward.best(source, target), self.backward.best(target, source)
         return sorted((i, j) for j, i in enumerate(there) if i is not None and back[i] == j)
+
+
+def read_links(path: str | Path) -> Iterator[Links]:
+    """Links between words from a file in the format of Pharaoh: i-j, counted from zero, a line per pair."""
+    for number, line in enumerate(read_lines(path), start=1):
+        try:
+            yield sorted((int(i), int(j)) for i, j in (link.split("-") for link in line.split()))
+        except ValueError:
+            raise SaccadeError(f"{path}:{number}: {line[:40]!r} are no links like 0-0 1-2") from None
 
 
 def words_of(text: str) -> list[str]:

@@ -127,3 +127,14 @@ class Traceable(Protocol):
 
     def place(self, number: int) -> str:
         """For messages: a file and a line."""
+
+
+@runtime_checkable
+class Concluding(Protocol):
+    """A task that learns something about a trained model, which is then kept with the final weights."""
+
+    def conclude(self, model: Any) -> dict[str, Any]:
+        """From the validation part, as JSON."""
+
+    def recall(self, conclusions: Mapping[str, Any]) -> None:
+        """What `conclude` found, given back when the model is loaded."""

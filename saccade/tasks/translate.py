@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from saccade.config import Recipe
 from saccade.config.models import TransformerSettings
 from saccade.config.tasks import TranslateSettings
+from saccade.data.aligner import Aligner, Links, read_links
 from saccade.data.names import others_like, renamed, shared_name
 from saccade.data.readers import Encoding, TextPair, hash_of, hold_out, read_pairs, references_of
 from saccade.data.vocab import Pieces
@@ -22,6 +24,7 @@ from saccade.maps.render import AttentionMap
 from saccade.metrics import Score, bleu, chrf
 from saccade.models import MODELS
 from saccade.models.shapes import EncoderDecoder
+from saccade.tasks.alignment import AlignedBatch, Choice, aligned_batch, choose_attention, guided_loss, piece_links
 from saccade.tasks.base import Loss, Prediction, Scores
 from saccade.tasks.pairs import answer_pairs, collate_pairs, look_at_pair, predict_pairs
 from saccade.tasks.written import WrittenBatch, written_loss
@@ -31,12 +34,14 @@ ENCODED_AT_ONCE = 10_000
 
 @dataclass(frozen=True)
 class Example:
-    """Ids of both sides; the texts and the name in them where the name may be swapped."""
+    """Ids of both sides; the texts and the name in them where the name may be swapped; links between words where one
+    head is taught to look along them."""
 
     source: list[int]
     target: list[int]
     text: TextPair | None = None
     name: str = ""
+    links: Links | None = None
 
 
 class Translate:
@@ -46,6 +51,7 @@ class Translate:
         assert isinstance(recipe.task, TranslateSettings)
         self.recipe, self.settings = recipe, recipe.task
         self._pieces: Pieces | None = None
+        self.alignment = Choice()
 
     @property
     def pieces(self) -> Pieces:
@@ -134,13 +140,15 @@ class Translate:
         pairs = self.pairs[0 if split == "train" else 1]
         examples: list[Example] = []
         swaps = split == "train" and self.settings.swap_names > 0
+        guided = split == "train" and self.settings.guided_alignment > 0
         for first in range(0, len(pairs), ENCODED_AT_ONCE):
             chunk = pairs[first : first + ENCODED_AT_ONCE]
             sources = self.pieces.encode_all([pair.source for pair in chunk])
             targets = self.pieces.encode_all([pair.target for pair in chunk])
             for pair, source, target in zip(chunk, sources, targets, strict=True):
                 name = shared_name(pair) if swaps else None
-                examples.append(Example(source, target) if name is None else Example(source, target, pair, name))
+                links = self._links(pair) if guided else None
+                examples.append(Example(source, target, None if name is None else pair, name or "", links))
         if split == "train":
             examples = [each for each in examples if self.length(each) <= self.settings.longest]
         return examples
@@ -150,12 +158,20 @@ class Translate:
 
     def collate(self, examples: Sequence[Example], numbers: Sequence[int]) -> WrittenBatch:
         chosen = [self._swapped(example) for example in examples]
-        return collate_pairs([(each.source, each.target) for each in chosen], numbers)
+        pairs = [(each.source, each.target) for each in chosen]
+        batch = collate_pairs(pairs, numbers)
+        if all(each.links is None for each in chosen):
+            return batch
+        links = [each.links or [] for each in chosen]
+        return aligned_batch(batch, [piece_links(p, each, self.pieces) for p, each in zip(pairs, links, strict=True)])
 
     def model(self) -> EncoderDecoder:
         return MODELS[self.recipe.model.kind](self.recipe.model, len(self.pieces), len(self.pieces))
 
     def loss(self, model: EncoderDecoder, batch: WrittenBatch) -> Loss:
+        if isinstance(batch, AlignedBatch):
+            smoothing, weight = self.recipe.train.smoothing, self.settings.guided_alignment
+            return guided_loss(model, batch, smoothing=smoothing, weight=weight)
         return written_loss(model, batch, smoothing=self.recipe.train.smoothing)
 
     def predict(self, model: EncoderDecoder, inputs: Sequence[str], method: Method | None = None) -> list[Prediction]:
@@ -201,6 +217,37 @@ class Translate:
         vocabularies = (self.pieces, self.pieces)
         return look_at_pair(model, self.pieces.encode(text), self.pieces.encode(wanted), vocabularies, pieces=pieces)
 
+    def conclude(self, model: EncoderDecoder) -> dict[str, Any]:
+        """Which attention shows alignment best, by links between words that the training pairs alone teach."""
+        chosen = sorted(self.pairs[1], key=lambda pair: hash_of(pair.source))[: self.settings.valid_examples]
+        pairs = [((self.pieces.encode(pair.source), self.pieces.encode(pair.target)), pair) for pair in chosen]
+        short = [(ids, self._aligner.links(pair)) for ids, pair in pairs if max(map(len, ids)) <= self.settings.longest]
+        choice = choose_attention(model, short, self.pieces)
+        return {} if choice is None else {"alignment": asdict(choice)}
+
+    def recall(self, conclusions: Mapping[str, Any]) -> None:
+        self.alignment = Choice(**conclusions.get("alignment", {}))
+
+    @cached_property
+    def _aligner(self) -> Aligner:
+        return Aligner.learn(self.pairs[0])
+
+    def _links(self, pair: TextPair) -> Links:
+        given = self._given_links
+        return self._aligner.links(pair) if given is None else given[pair.line - 1]
+
+    @cached_property
+    def _given_links(self) -> list[Links] | None:
+        """Those of the file task.alignments, by line."""
+        path = self.settings.alignments
+        if path is None:
+            return None
+        found = list(read_links(path))
+        last = max(pair.line for pair in self.pairs[0])
+        if len(found) < last:
+            raise SaccadeError(f"{path} has {len(found):,} lines, and {self.settings.source} has {last:,} or more")
+        return found
+
     def _swapped(self, example: Example) -> Example:
         """Now and then somebody else: drawn from the training's own random stream, so that a resume repeats it."""
         if example.text is None or float(torch.rand(())) >= self.settings.swap_names:
@@ -208,7 +255,7 @@ class Translate:
         others = others_like(example.name)
         pair = renamed(example.text, example.name, others[int(torch.randint(len(others), ()))])
         source, target = self.pieces.encode_all([pair.source, pair.target])
-        return Example(source, target)
+        return replace(example, source=source, target=target)
 
 
 def fitting_model(pairs: int) -> tuple[TransformerSettings, str]:
