@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -197,10 +202,75 @@ def test_other_settings_on_resume_are_shown_and_need_override(saccade) -> None:
     assert {"step": 20, "changed": ["train.steps: 20 -> 25"]} in Run.open("runs/a").metrics()
     code, _, err = saccade("train", "--resume", "runs/a", "--set", "model.width=32", "--override")
     assert code == 2
-    assert "another model" in err
+    assert "model.width: 16 -> 32" in err
     code, _, err = saccade("train", "--resume", "runs/a", "--out", "runs/b")
     assert code == 2
     assert "neither --out nor files" in err
+
+
+def test_an_edited_recipe_needs_override_too(saccade) -> None:
+    saccade("train", "reverse", "--out", "runs/a", *sets(*TINY))
+    recipe = Path("runs/a/recipe.yaml")
+    recipe.write_text(recipe.read_text().replace("steps: 20", "steps: 25"))
+    code, _, err = saccade("train", "--resume", "runs/a")
+    assert code == 2
+    assert "train.steps: 20 -> 25" in err and "--override" in err
+    code, out, _ = saccade("train", "--resume", "runs/a", "--override")
+    assert code == 0
+    assert out.splitlines()[-1].startswith("done after step 25")
+
+
+def test_lines_that_are_not_utf8_can_be_skipped_and_are_counted(saccade) -> None:
+    lines = [b"phrase %d\n" % number for number in range(300)]
+    Path("a.fr").write_bytes(b"".join([*lines, b"mal \xe9\n"]))
+    Path("a.en").write_bytes(b"".join([*lines, b"bad\n"]))
+    files = ("--source", "a.fr", "--target", "a.en", "--out", "runs/a", *sets("train.steps=1", "task.pieces=300"))
+    code, _, err = saccade("train", "translate", *files)
+    assert code == 2
+    assert "a.fr:301: byte 5" in err
+    code, _, err = saccade("train", "translate", *files, "--encoding-errors", "ignore")
+    assert code == 2
+    assert "'ignore' is not one of refuse, replace, skip" in err
+    code, out, _ = saccade("train", "translate", *files, "--encoding-errors", "skip", width=300)
+    assert code == 0
+    assert "a.fr: lines that are not UTF-8, left out on both sides: 1" in out
+
+
+def test_weights_that_are_not_finite_are_refused_by_name_unless_they_are_asked_for(
+    saccade, trained: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(trained, tmp_path / "ill")
+    run = Run.open(tmp_path / "ill")
+    weights, state = run.weights()
+    name = "encoder.embedding.weight"
+    weights[name][-1] = float("nan")  # of the last symbol alone
+    shutil.rmtree(tmp_path / "ill" / "step-000020")
+    run.save_final(weights, state)
+    for command in (["predict", "ill", "a b c"], ["look", "ill", "a b c"], ["verify", "ill"]):
+        code, _, err = saccade(*command)
+        assert code == 2, command
+        assert f"NaN or infinity in '{name}'" in err and "--allow-nonfinite" in err
+    assert saccade("predict", "ill", "a b c", "--allow-nonfinite") == saccade("predict", str(trained), "a b c")
+    assert saccade("look", "ill", "a b c", "--allow-nonfinite")[0] == 0
+    assert "the model produced NaN" in saccade("verify", "ill", "--allow-nonfinite")[2]  # with the last symbol
+
+
+def test_a_training_whose_reader_has_gone_saves_and_leaves_as_by_a_signal(tmp_path: Path) -> None:
+    settings = sets(*TINY, "train.steps=100000", "train.log_every=2", "train.evaluate_every=100000")
+    command = [sys.executable, "-m", "saccade", "train", "reverse", "--out", str(tmp_path / "run"), *settings]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TERM": "xterm-256color"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None and process.stderr is not None
+        first = process.stdout.readline()
+        process.stdout.close()  # as `| head -1` does
+        errors = process.stderr.read().decode()
+    assert process.returncode == 141
+    assert first.startswith(b"reverse with transformer") and b"\x1b" not in first
+    assert "Traceback" not in errors and "BrokenPipe" not in errors
+    assert "go on with: saccade train --resume" in errors and "\x1b" not in errors
+    (last,) = Run.open(tmp_path / "run").steps()[-1:]
+    assert 0 < last < 100_000
+    assert api.resumed(tmp_path / "run").trainer.step == last
 
 
 def test_version_is_printed(saccade) -> None:
@@ -218,3 +288,35 @@ def test_the_live_display_shows_the_same_numbers_in_a_terminal(trained: Path, tm
     assert display.follow(training, console) == 0
     assert "20/20" in screen.getvalue()
     assert "validation: exact" in screen.getvalue()
+
+
+@pytest.mark.parametrize("environment", [{"TERM": "dumb"}, {"TERM": "xterm", "NO_COLOR": "1"}])
+def test_a_terminal_that_wants_it_plain_gets_plain_lines(environment: Mapping[str, str], tmp_path: Path) -> None:
+    from saccade import display
+
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=100, highlight=False, _environ=environment)
+    assert display.follow(api.begin("reverse", out=tmp_path / "plain", settings=TINY), console) == 0
+    assert "\x1b" not in screen.getvalue() and "\r" not in screen.getvalue()
+    assert "step 20/20  loss" in screen.getvalue()
+
+
+def test_what_happens_now_and_then_is_told(tmp_path: Path) -> None:
+    from saccade import display
+    from saccade.train.progress import Event, Skipped, Split, Stopped
+
+    class Eventful(api.Training):
+        def events(self, stop=None):  # type: ignore[no-untyped-def]  # noqa: ARG002
+            told: list[Event] = [
+                Skipped(3, "the loss is not finite", (1, 2), 1),
+                Split(4, 2),
+                Stopped(4, "steps", 4, 0.5),
+            ]
+            yield from told
+
+    screen = io.StringIO()
+    begun = api.begin("reverse", out=tmp_path / "run", settings=TINY)
+    training = Eventful(begun.run, begun.recipe, begun.trainer)
+    display.follow(training, Console(file=screen, width=100, highlight=False))
+    assert "step 3  skipped, 1 in a row: the loss is not finite" in screen.getvalue()
+    assert "step 4  out of memory: from here on every batch is cut into 2 parts" in screen.getvalue()

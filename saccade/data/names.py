@@ -9,8 +9,7 @@ import re
 
 from saccade.data.readers import TextPair
 
-# Common first names that are written alike in English and French; those that both sexes bear are left out, because a
-# swap must not change who "her dog" belongs to.
+# Common first names that are written alike in English and French; those that both sexes bear are left out.
 WOMEN = tuple(  # one text, not a list of quoted words: it is read by people
     """
 Agnes Alexandra Alice Amanda Amy Angela Anita Anna Annie Antonia Barbara Betty Brenda Carla Carmen Caroline
@@ -36,6 +35,15 @@ William Xavier
     """.split()  # noqa: SIM905
 )
 NAMES = WOMEN + MEN
+# English and French words that tell a sex: "Tom lost his key" must not become Jane's
+TELLING = frozenset(
+    """
+he him his himself she her hers herself man men woman women boy boys girl girls guy husband wife father mother dad mom
+son daughter brother sister uncle aunt boyfriend girlfriend mister mr mrs miss ms sir lady gentleman king queen
+il elle lui celui celle homme femme garçon fille mec mari épouse époux père mère papa maman fils frère sœur oncle tante
+monsieur madame mademoiselle copain copine ami amie roi reine
+    """.split()  # noqa: SIM905
+)
 _KNOWN = frozenset(NAMES)
 _WORD = re.compile(r"[^\W\d_]+")
 
@@ -52,9 +60,11 @@ def renamed(pair: TextPair, old: str, new: str) -> TextPair:
     return TextPair(pattern.sub(new, pair.source), pattern.sub(new, pair.target))
 
 
-def others_like(name: str) -> tuple[str, ...]:
-    """The names that may stand in a name's place: of the same sex, and both elided in French or neither."""
-    same = WOMEN if name in WOMEN else MEN
+def others_like(name: str, pair: TextPair) -> tuple[str, ...]:
+    """The names that may stand in a name's place: both elided in French or neither, and of the same sex where the pair
+    has a word that tells it."""
+    words = {word.lower() for text in (pair.source, pair.target) for word in _WORD.findall(text)}
+    same = (WOMEN if name in WOMEN else MEN) if words & TELLING else NAMES
     return tuple(other for other in same if other != name and _elided(other) == _elided(name))
 
 

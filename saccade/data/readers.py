@@ -50,10 +50,8 @@ class Encoding:
 
     def notes(self) -> list[str]:
         """How many lines of each file were touched, and how."""
-        done = "the bytes became U+FFFD" if self.errors == "replace" else "left out, on both sides"
-        return [
-            f"{path}: {count:,} lines with bytes that are not UTF-8, {done}" for path, count in self.touched.items()
-        ]
+        done = "the bytes became U+FFFD" if self.errors == "replace" else "left out on both sides"
+        return [f"{path}: lines that are not UTF-8, {done}: {count:,}" for path, count in self.touched.items()]
 
 
 def read_lines(path: str | Path) -> Iterator[str]:

@@ -189,7 +189,7 @@ def read(directory: Path, parts: Sequence[str], *, step: int | None, allow_nonfi
     if bad:
         more = f" and {len(bad) - 1} more tensors" if len(bad) > 1 else ""
         where = f"{directory / 'model.safetensors'}: NaN or infinity in {bad[0]!r}{more}"
-        raise DamagedError(f"{where}")
+        raise DamagedError(f"{where} (predict, look and verify open it with --allow-nonfinite)")
     try:
         state = json.loads((directory / STATE).read_text("utf-8"))
     except ValueError as error:

@@ -17,6 +17,25 @@ class Update:
     rate: float
     gradient_norm: float
     tokens: int
+    parts: int = 1  # that every batch was cut into, to fit into the memory
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """An update that was not made because its numbers were not finite; `step` is what it would have been."""
+
+    step: int
+    problem: str
+    examples: tuple[int, ...]
+    in_a_row: int
+
+
+@dataclass(frozen=True)
+class Split:
+    """From this update on every batch is cut into parts: it did not fit into the memory."""
+
+    step: int
+    parts: int
 
 
 @dataclass(frozen=True)
@@ -54,7 +73,7 @@ class Stopped:
     best_score: float | None
 
 
-Event = Progress | Evaluated | Saved | Stopped
+Event = Progress | Evaluated | Saved | Skipped | Split | Stopped
 
 
 @dataclass

@@ -88,6 +88,11 @@ class Run:
 
     # Checkpoints
 
+    @property
+    def packed(self) -> bool:
+        """Weights to be used, and no checkpoint to go on from."""
+        return not self.steps() and _or_aside(self._final).is_dir()
+
     def save(self, checkpoint: Checkpoint, *, keep: int = 2, protect: Collection[int] = frozenset()) -> None:
         """Commit a checkpoint, then delete all but the `keep` newest and the protected ones.
 
@@ -134,16 +139,18 @@ class Run:
         if step is not None:
             tensors, state = self._exactly(step, ("model",), allow_nonfinite)
             return tensors["model"], state
-        final = _or_aside(self._final)
+        final, problem = _or_aside(self._final), ""
         if final.is_dir():
             try:
                 tensors, state = store.read(final, ("model",), step=None, allow_nonfinite=allow_nonfinite)
                 return tensors["model"], state
             except DamagedError as error:
-                _warn(f"{error}; using the best or latest step instead")
+                problem = str(error)
         newest = self._newest(("model",), allow_nonfinite)
         if newest is None:
-            raise RunError(f"{self.path} has no weights yet: train it first")
+            raise RunError(problem or f"{self.path} has no weights yet: train it first")
+        if problem:
+            _warn(f"{problem}; using the best or latest step instead")
         last, (tensors, state) = newest
         best = state.get("best_step")
         if best in self.steps() and best != last:

@@ -1,17 +1,13 @@
 """The training loop: `steps()` makes optimizer updates and nothing else; `fit()` logs, evaluates, saves and stops.
 
-Both are generators, so that whoever calls them keeps the loop. The loss of an update is, for each named term,
-
-    weight x (sum over all batches of the update) / (count over all batches of the update)
-
-so that accumulating over k batches equals one batch k times as large.
+Both are generators, so that whoever calls them keeps the loop.
 """
 
 from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import asdict
 from typing import Any
@@ -19,52 +15,42 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from saccade.config import Recipe
 from saccade.config.training import TrainSettings
 from saccade.data.batching import Batches, Cursor
 from saccade.errors import RunWarning, SaccadeError
-from saccade.tasks.base import Batch, Loss, Task
+from saccade.tasks.base import Concluding, Task
 from saccade.train.checkpoint import Checkpoint
 from saccade.train.distributed import World
-from saccade.train.optim import Average, load_optimizer, make_optimizer, optimizer_tensors, rate_at, set_rate
-from saccade.train.progress import Evaluated, Event, Pace, Progress, Saved, Stopped, Update, Window
+from saccade.train.optim import Average, load_optimizer, make_optimizer, optimizer_tensors, rate_at
+from saccade.train.progress import Evaluated, Event, Pace, Progress, Saved, Skipped, Split, Stopped, Update, Window
 from saccade.train.randomness import random_state, restore_random, seed_everything
 from saccade.train.run import Run
 from saccade.train.signals import StopRequest
 from saccade.train.tensors import require_match
+from saccade.train.update import NonFiniteError, Updater
 
 AVERAGE = "average"
 SAMPLES = 5  # answers that are logged at each evaluation
 
 
-class Objective(nn.Module):
-    """Model and loss as one module: the one thing that data parallelism or a compiler would wrap."""
-
-    def __init__(self, model: nn.Module, task: Task, *, precision: str = "float32"):
-        super().__init__()
-        self.model = model
-        self._task = task
-        self._low = precision == "bfloat16"
-
-    def forward(self, batch: Batch) -> Loss:
-        device = next(self.model.parameters()).device.type
-        with torch.autocast(device, dtype=torch.bfloat16, enabled=self._low):
-            return self._task.loss(self.model, batch)
-
-
 class Trainer:
     """Model, optimizer and place in the data; everything that a checkpoint holds."""
 
-    def __init__(self, task: Task, settings: TrainSettings, *, world: World | None = None):
-        self.task, self.settings, self.world = task, settings, world or World()
+    def __init__(
+        self, task: Task, settings: TrainSettings, *, recipe: Recipe | None = None, world: World | None = None
+    ):
+        """`recipe` is what every checkpoint keeps to say what it was trained with."""
+        self.task, self.settings, self.recipe, self.world = task, settings, recipe, world or World()
         if settings.threads is not None:
             torch.set_num_threads(settings.threads)
         seed_everything(settings.seed)
         self.model = task.model()
-        self.objective = Objective(self.model, task, precision=settings.precision)
         self.optimizer = make_optimizer(self.model, settings.optimizer)
         self.examples = task.examples("train")
         lengths = [task.length(example) for example in self.examples]
         self.batches = Batches(lengths, batch_tokens=settings.batch_tokens, seed=settings.seed)
+        self.updater = Updater(task, self.model, self.optimizer, self.examples, settings, world=self.world)
         self.average = Average(self.model, settings.average) if settings.average else None
         self.step = 0
         self.cursor = Cursor()
@@ -74,18 +60,29 @@ class Trainer:
         self.window = Window()
         self.minutes = 0.0  # spent in `fit`, over all its resumptions
 
-    def steps(self) -> Iterator[Update]:
+    def steps(self) -> Iterator[Update | Skipped]:
         """Optimizer updates until `settings.steps`; no printing, no saving."""
         stream = self.batches.stream(self.cursor)
+        skipped = 0
         self.model.train()
         while self.step < self.settings.steps:
             drawn = [next(stream) for _ in range(self.settings.accumulate * self.world.size)]
-            mine = [self._collate(numbers) for numbers, _ in self.world.share(drawn)]
+            mine = [numbers for numbers, _ in self.world.share(drawn)]
             rate = self.settings.optimizer.rate * rate_at(self.step + 1, self.settings.steps, self.settings.schedule)
-            update = self._update(mine, rate)
-            self.step, self.cursor = self.step + 1, drawn[-1][1]
-            if self.average is not None:
-                self.average.update(self.model, self.step)
+            update: Update | Skipped
+            try:
+                update = self.updater.make(self.step + 1, mine, rate)
+            except NonFiniteError as error:
+                if skipped == self.settings.skip_nonfinite:
+                    raise
+                update = Skipped(self.step + 1, str(error), error.examples, skipped + 1)
+            if isinstance(update, Skipped):
+                skipped = update.in_a_row
+            else:
+                skipped = 0  # no checkpoint needs to know it: saving comes after an update
+                self.step, self.cursor = self.step + 1, drawn[-1][1]
+                if self.average is not None:
+                    self.average.update(self.model, self.step)
             yield update
 
     def fit(self, run: Run, stop: StopRequest | None = None) -> Iterator[Event]:
@@ -98,7 +95,16 @@ class Trainer:
             self._finish(run)
             yield Stopped(self.step, self._spent() or reason, self.best_step, self.best_score)
             return
+        parts = self.updater.parts
         for update in self.steps():
+            if isinstance(update, Skipped):
+                run.log({"step": update.step, "skipped": update.problem, "examples": list(update.examples)})
+                yield update
+                continue
+            if update.parts > parts:
+                parts = update.parts
+                run.log({"step": self.step, "parts": parts})
+                yield Split(self.step, parts)
             pace.add(update)
             self.window.add(update)
             self.minutes = before + (time.monotonic() - begun) / 60
@@ -145,6 +151,8 @@ class Trainer:
             "evaluations_since_best": self.evaluations_since_best,
             "window": asdict(self.window),
             "minutes": self.minutes,
+            "parts": self.updater.parts,
+            "recipe": None if self.recipe is None else self.recipe.model_dump(mode="json"),
             "threads": torch.get_num_threads(),
             "vocabulary": run.vocab_hash(),
         }
@@ -155,12 +163,8 @@ class Trainer:
         protect = () if self.best_step is None else (self.best_step,)
         run.save(checkpoint, keep=self.settings.keep, protect=protect)
 
-    def restore(self, run: Run) -> bool:
-        """Go on from the newest sound checkpoint; False when there is none yet."""
-        checkpoint = run.latest()
-        if checkpoint is None:
-            run.cut_metrics(0)
-            return False
+    def restore(self, run: Run, checkpoint: Checkpoint) -> None:
+        """Go on from a checkpoint of the run."""
         state = checkpoint.state
         if state["vocabulary"] != run.vocab_hash():
             raise SaccadeError(f"{run.vocab} is not the vocabulary that step {checkpoint.step} was trained with")
@@ -192,8 +196,8 @@ class Trainer:
         self.evaluations_since_best = state["evaluations_since_best"]
         self.window = Window(**state["window"])
         self.minutes = state["minutes"]
+        self.updater.parts = state.get("parts", 1)  # older checkpoints know nothing of parts
         run.cut_metrics(self.step)
-        return True
 
     def _spent(self) -> str | None:
         """Whether time or patience has run out."""
@@ -201,46 +205,6 @@ class Trainer:
             return "minutes"
         patience = self.settings.patience
         return "patience" if patience is not None and self.evaluations_since_best >= patience else None
-
-    def _collate(self, numbers: Sequence[int]) -> Batch:
-        return self.task.collate([self.examples[number] for number in numbers], numbers)
-
-    def _update(self, batches: Sequence[Batch], rate: float) -> Update:
-        counts: dict[str, float] = {}
-        for batch in batches:
-            for name, count in batch.counts.items():
-                counts[name] = counts.get(name, 0) + count
-        counts = self.world.sum(counts)
-        means = dict.fromkeys(counts, 0.0)
-        for batch in batches:
-            total = torch.zeros(())
-            for name, term in self.objective(batch).items():
-                mean = term.sum / max(counts[name], 1)
-                means[name] += float(mean.detach())
-                total = total + term.weight * mean if term.weight else total
-            if not torch.isfinite(total):
-                self._refuse(batch, "loss")
-            if total.requires_grad:
-                total.backward()
-        norm = torch.nn.utils.get_total_norm(p.grad for p in self.model.parameters() if p.grad is not None)
-        if not torch.isfinite(norm):
-            self._refuse(batches[-1], "gradient")
-        if self.settings.clip is not None:
-            torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), self.settings.clip, norm)
-        set_rate(self.optimizer, rate)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        return Update(self.step + 1, means, rate, float(norm), int(max(counts.values(), default=0)))
-
-    def _refuse(self, batch: Batch, what: str) -> None:
-        """Stop before the update, so that the weights and the last checkpoint stay good."""
-        self.optimizer.zero_grad(set_to_none=True)
-        place = first_nonfinite(self.objective, batch)
-        numbers = ", ".join(map(str, list(batch.numbers)[:8])) + (", ..." if len(batch.numbers) > 8 else "")
-        raise SaccadeError(
-            f"the {what} is not finite at step {self.step + 1}; first seen in {place}, with examples {numbers}. "
-            "No update was made. Try a lower train.optimizer.rate, a longer warm-up or a smaller train.clip"
-        )
 
     def _evaluate(self) -> Evaluated:
         # scoring draws no random numbers from training's stream, whatever a task does
@@ -258,7 +222,14 @@ class Trainer:
     def _finish(self, run: Run) -> None:
         best = run.load(self.best_step or self.step)
         tensors = averaged(best.model, best.optimizer)
-        state = {"step": self.best_step or self.step, "score": self.best_score, "vocabulary": run.vocab_hash()}
+        state: dict[str, Any] = {
+            "step": self.best_step or self.step,
+            "score": self.best_score,
+            "vocabulary": run.vocab_hash(),
+        }
+        if isinstance(self.task, Concluding):
+            load_tensors(self.model, tensors, "the final weights")
+            state["conclusions"] = self.task.conclude(self.model)
         run.save_final(tensors, state)
 
 
@@ -285,24 +256,3 @@ def load_tensors(model: nn.Module, tensors: dict[str, Tensor], what: str) -> Non
     with torch.no_grad():
         for name, tensor in own.items():
             tensor.copy_(tensors[name])
-
-
-def first_nonfinite(objective: nn.Module, batch: Batch) -> str:
-    """The first module, in the order of computation, whose output is not finite."""
-    found: list[str] = []
-
-    def finite(value: Any) -> bool:
-        leaves = torch.utils._pytree.tree_leaves(value)
-        return all(torch.isfinite(leaf).all() for leaf in leaves if isinstance(leaf, Tensor))
-
-    def hook(name: str) -> Any:
-        return lambda _module, _inputs, output: None if found or finite(output) else found.append(name)
-
-    handles = [module.register_forward_hook(hook(name)) for name, module in objective.named_modules() if name]
-    try:
-        with torch.no_grad():
-            objective(batch)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return found[0].removeprefix("model.") if found else "the loss itself"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import random
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from saccade.data.check import check_pairs
 from saccade.data.names import NAMES, others_like, renamed, shared_name
-from saccade.data.readers import TextPair, hold_out, read_lines, read_pairs, references_of
+from saccade.data.readers import Encoding, TextPair, hold_out, read_lines, read_pairs, references_of
 from saccade.data.vocab import END, PAD, START, Pieces
 from saccade.errors import SaccadeError
 from tests.numbers import corpus
@@ -41,6 +42,38 @@ def test_bytes_that_are_not_utf8_are_named_by_file_line_and_byte(tmp_path: Path)
     (tmp_path / "bad.txt").write_bytes("bien\ntrès".encode() + b" mal \xe9\nencore\n")
     with pytest.raises(SaccadeError, match=r"bad.txt:2: byte 11 of the line is not UTF-8 \(0xe9\)"):
         list(read_lines(tmp_path / "bad.txt"))
+
+
+@pytest.mark.parametrize("ending", ["txt", "gz", "xz"])
+def test_lines_that_are_not_utf8_are_replaced_or_left_out_and_counted(ending: str, tmp_path: Path) -> None:
+    pack = {"txt": bytes, "gz": gzip.compress, "xz": lzma.compress}[ending]
+    source, target = tmp_path / f"a.{ending}", tmp_path / f"b.{ending}"
+    source.write_bytes(pack(b"un\nd\xe9ux\ntrois\n\xff\xfe\ncinq\n"))
+    target.write_bytes(pack(b"one\ntwo\nthr\xe9e\nfour\nfive\n"))
+    with pytest.raises(SaccadeError, match=rf"a\.{ending}:2: byte 2 of the line is not UTF-8"):
+        list(read_pairs(source, target))
+
+    skip = Encoding("skip")
+    pairs = list(read_pairs(source, target, encoding=skip))
+    assert pairs == [TextPair("un", "one"), TextPair("cinq", "five")]
+    assert [pair.line for pair in pairs] == [1, 5]
+    assert skip.touched == {str(source): 2, str(target): 1}
+    assert skip.notes()[0] == f"{source}: lines that are not UTF-8, left out on both sides: 2"
+
+    replace = Encoding("replace")
+    pairs = list(read_pairs(source, target, encoding=replace))
+    assert [pair.source for pair in pairs] == ["un", "d\ufffdux", "trois", "\ufffd\ufffd", "cinq"]
+    assert pairs[2].target == "thr\ufffde"
+    assert replace.touched == skip.touched
+    assert "U+FFFD" in replace.notes()[1]
+
+
+def test_a_bad_line_of_a_table_is_left_out_with_both_its_sides(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_bytes(b"un\tone\nd\xe9ux\ttwo\ntrois\tthree\n")
+    encoding = Encoding("skip")
+    pairs = list(read_pairs(tmp_path / "a.tsv", None, encoding=encoding))
+    assert [(pair.target, pair.line) for pair in pairs] == [("one", 1), ("three", 3)]
+    assert encoding.touched == {str(tmp_path / "a.tsv"): 1}
 
 
 @pytest.mark.parametrize(
@@ -105,6 +138,14 @@ def test_half_a_character_is_replaced_and_never_raises(pieces: Pieces) -> None:
     assert "\ufffd" in pieces.decode(pieces.encode("a \ud800 b"))
 
 
+def test_endless_words_neither_hang_the_learning_nor_take_part_in_it() -> None:
+    texts = [pair[0] for pair in corpus()]
+    endless = "".join(random.Random(1).choices("abcdefghij", k=200_000))
+    learned = Pieces.learn([*texts, f"Il y en a {endless} trois."], 400)
+    assert learned.spellings() == Pieces.learn([*texts, "Il y en a trois."], 400).spellings()
+    assert learned.decode(learned.encode(endless)) == endless
+
+
 def test_pieces_are_saved_and_loaded_as_they_were(pieces: Pieces, tmp_path: Path) -> None:
     pieces.save(tmp_path)
     again = Pieces.load(tmp_path)
@@ -130,11 +171,14 @@ def test_names_are_swapped_on_both_sides_and_vowels_stay_vowels() -> None:
     assert renamed(pair, "Tom", "Paul") == TextPair("Le chien de Paul aime Paul.", "Paul's dog likes Paul.")
     assert shared_name(TextPair("Tom et Marc", "Tom and Mark")) is None
     assert shared_name(TextPair("Tomate", "Tomato")) is None
-    assert "Paul" in others_like("Tom")
-    assert not {"Jane", "Adam", "Tom"} & set(others_like("Tom"))  # her dog stays her dog, de Tom stays de
-    assert "Jane" in others_like("Mary")
-    assert "Emma" in others_like("Anna")
-    assert not {"Mary", "Adam"} & set(others_like("Anna"))
+    told, plain = TextPair("Tom a perdu sa clé.", "Tom lost his key."), TextPair("C'est Tom.", "It's Tom.")
+    assert {"Paul", "Jane"} <= set(others_like("Tom", plain))
+    assert "Paul" in others_like("Tom", told)
+    assert not {"Jane", "Adam", "Tom"} & set(others_like("Tom", told))  # his key stays his key, de Tom stays de
+    assert not {"Adam", "Tom"} & set(others_like("Tom", plain))
+    assert "Jane" in others_like("Mary", told)
+    assert "Emma" in others_like("Anna", told)
+    assert not {"Mary", "Adam"} & set(others_like("Anna", told))
     assert len(set(NAMES)) == len(NAMES) > 200
 
 
@@ -165,3 +209,14 @@ def test_check_sees_that_lines_have_slipped(tmp_path: Path) -> None:
     other_way = written(tmp_path / "d", [*(other for _, other in pairs[1:]), "a line too few before"])
     for target, expected in ((straight, 0), (slipped, 4), (other_way, 4)):
         assert [f.count for f in check_pairs(source, target).findings if f.what == what] == [expected]
+
+
+def test_check_takes_monstrous_lines_as_they_come(tmp_path: Path) -> None:
+    good = [(f"phrase numéro {n}", f"sentence number {n}") for n in range(200)]
+    pairs = [*good, ("mot " * 250_000, "a word"), ("x" * 200_000, "y" * 200_000)]
+    source, target = (written(tmp_path / side, [pair[n] for pair in pairs]) for n, side in enumerate(("a.fr", "a.en")))
+    report = check_pairs(source, target)
+    found = {finding.what: finding for finding in report.findings}
+    assert found["longer than 400 characters"].count == 2
+    assert max(len(example) for finding in report.findings for example in finding.examples) < 200
+    assert report.trainable

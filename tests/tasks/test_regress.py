@@ -1,0 +1,113 @@
+"""Attention as kernel regression."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from saccade import api
+from saccade.config import load_recipe
+from saccade.data.tables import curve, noisy_curve, read_table
+from saccade.errors import SaccadeError
+from saccade.formulas.scores import gaussian_kernel, gaussian_process_mean, kernel_regression
+from saccade.tasks.regress import Regress
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("regress") / "run"
+    api.train("regress", out=out, settings=["train.threads=1"])
+    return out
+
+
+def prepared(directory: Path, *settings: str) -> Regress:
+    task = Regress(load_recipe("regress", settings))
+    task.prepare(directory)
+    return task
+
+
+def test_the_model_is_the_formula(tmp_path: Path) -> None:
+    model = prepared(tmp_path, "model.width=0.4").model()
+    x = torch.linspace(-2, 2, 9)[:, None]
+    expected = kernel_regression(x, model.examples, model.targets[:, None], lambda a, b: gaussian_kernel(a, b, 0.4))
+    torch.testing.assert_close(model(x).detach(), expected[:, 0], rtol=1e-4, atol=1e-5)
+
+
+def test_leaving_one_out_hides_it(tmp_path: Path) -> None:
+    model = prepared(tmp_path, "model.width=0.01").model()
+    rows = torch.arange(5)
+    assert torch.allclose(model(model.examples[rows]), model.targets[rows], atol=0.2)
+    before = model(model.examples[rows], without=rows).detach()
+    model.targets[rows] += 100.0
+    hidden = model(model.examples[:1], without=rows[:1]).detach()
+    assert float(hidden) != pytest.approx(float(model.targets[0]))
+    assert before.shape == (5,)
+
+
+def test_the_learned_width_predicts_better_than_a_bad_one_and_far_better_than_the_mean(run: Path) -> None:
+    scores = {score.name: score.value for score in api.load(run).evaluate()}
+    assert scores["error"] < 60 < scores["error of the mean (baseline)"]
+    assert scores["error with inputs shuffled (control)"] > 100
+
+
+def test_learned_embeddings_are_learned(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    model = api.train("regress", out=out, settings=["model.embedding=learned", "train.steps=30", "train.threads=1"])
+    fresh = prepared(tmp_path, "model.embedding=learned").model()
+    torch.manual_seed(0)
+    assert model.model.embed.outer.weight.shape == fresh.embed.outer.weight.shape  # type: ignore[union-attr]
+    assert model.score().values["explained"] > 0.5
+
+
+def test_a_trained_model_needs_no_data_and_names_the_examples_it_used(run: Path) -> None:
+    model = api.load(run)
+    (good, bad) = model.predict(["2.5", "two"])
+    assert float(good.text) == pytest.approx(float(curve(np.array(2.5))), abs=0.5)
+    assert bad.refusal == "'two' is not 1 numbers"
+    (map_,) = model.look("0.5; 2.5")
+    assert map_.rows.labels == ("0.5", "2.5")
+    nearest = [float(map_.columns.labels[place]) for place in map_.mean.argmax(-1).tolist()]
+    assert nearest == pytest.approx([0.5, 2.5], abs=0.3)
+
+
+def test_the_gaussian_process_beside_it_is_the_formula(run: Path) -> None:
+    predictor = api.load(run)
+    task, model = predictor.task, predictor.model
+    assert isinstance(task, Regress)
+    x = task.tables[1][:3, :-1]
+    rows = torch.arange(len(model.targets))  # type: ignore[arg-type]
+    noise = float(((model(model.examples, without=rows) - model.targets) ** 2).mean())
+    expected = gaussian_process_mean(
+        task._scaled_inputs(x).double(),
+        model.examples.double(),  # type: ignore[union-attr,operator]
+        model.targets.double()[:, None],  # type: ignore[union-attr,operator]
+        lambda a, b: gaussian_kernel(a, b, model.width),  # type: ignore[arg-type]
+        noise=noise,
+    )
+    scaled = (task._process(model, x) - task._center[-1]) / task._spread[-1]  # type: ignore[arg-type]
+    np.testing.assert_allclose(scaled, expected[:, 0].detach().numpy(), rtol=1e-6)
+
+
+def test_a_table_of_ones_own_is_read_and_what_is_wrong_is_named(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b,y\n1,2,3\n4,5,6\n")
+    assert read_table(tmp_path / "t.csv").tolist() == [[1, 2, 3], [4, 5, 6]]
+    for content, problem in (
+        ("1\t2\n3\tx\n", ":2: 'x' is no number"),
+        ("1,2\n1,2,3\n", ":2: 3 columns, and 2"),
+        ("1,nan\n", ":1: a number that is not finite"),
+        ("\n", "two columns"),
+    ):
+        (tmp_path / "t.csv").write_text(content)
+        with pytest.raises(SaccadeError, match=problem):
+            read_table(tmp_path / "t.csv")
+    with pytest.raises(SaccadeError, match="cannot regress; kernel can"):
+        api.begin("regress", out=tmp_path / "run", settings=["model={kind: luong}"])
+
+
+def test_the_noisy_curve_is_the_same_every_time() -> None:
+    one, other = (noisy_curve(50, noise=0.1, seed=3) for _ in range(2))
+    assert (one == other).all()
+    assert np.abs(one[:, 1] - curve(one[:, 0])).max() < 0.5
