@@ -25,10 +25,15 @@ from saccade.train.checkpoint import Checkpoint
 from saccade.train.progress import Event
 from saccade.train.run import Run
 from saccade.train.signals import StopRequest
+from saccade.train.tensorboard import on_board, require_tensorboard
 from saccade.train.trainer import Trainer, averaged, load_tensors
 from saccade.translation import translate_lines
 
-FILES = ("source", "target", "valid_source", "valid_target")  # keys of a task that name its data
+# keys of a task that name its data
+FILES = (
+    *("source", "target", "valid_source", "valid_target", "alignments"),
+    *("data", "valid", "test", "images", "zero_shot"),
+)
 SHIPPED = Path(__file__).parent / "shipped" / "fr-en"  # the run of the French-to-English model in the package
 
 
@@ -48,7 +53,10 @@ class Training:
     def events(self, stop: StopRequest | None = None) -> Generator[Event, None, None]:
         """Train, and tell what happens; nobody else may train into the same run until this is closed."""
         with self.run.lock(), for_people():
-            yield from self.trainer.fit(self.run, stop)
+            events = self.trainer.fit(self.run, stop)
+            if self.recipe.train.tensorboard:
+                events = on_board(events, self.run.path, self.trainer.step)
+            yield from events
 
 
 def train(
@@ -115,6 +123,8 @@ def resumed(
     need `override`, and the change is logged.
     """
     run = Run.open(out)
+    if run.packed:
+        raise SaccadeError(f"{run.path} has weights to use but no checkpoint to go on from: train a new run")
     with run.lock():
         checkpoint = run.latest()
         recipe, changes = _changed(run, checkpoint, settings)
@@ -191,10 +201,10 @@ def pack(path: str | Path, out: str | Path, *, half: bool = True) -> Run:
     run, recipe, _ = _open(path, None)
     tensors, state = run.weights()
     kept = {name: tensor.half() if half and tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
-    named = {key: Path(value).name for key in FILES if (value := getattr(recipe.task, key, None)) is not None}
+    values = {key: getattr(recipe.task, key, None) for key in FILES}
+    named = {key: Path(value).name for key, value in values.items() if isinstance(value, str)}
     packed = Run.create(out, dump_recipe(recipe.model_copy(update={"task": recipe.task.model_copy(update=named)})))
-    for file in run.vocab.iterdir():
-        shutil.copy(file, packed.vocab / file.name)
+    shutil.copytree(run.vocab, packed.vocab, dirs_exist_ok=True)
     packed.save_final(kept, state)
     return packed
 
@@ -243,6 +253,11 @@ class Predictor:
 
 def make_task(recipe: Recipe) -> Task:
     """The task that a recipe names."""
+    if recipe.task.kind == "own":
+        raise SaccadeError(
+            f"this is a task of one's own, {recipe.task.name or 'without a name'}: give it, as in "
+            "saccade.load(path, task=...)"
+        )
     if recipe.model.kind == "fitted" and recipe.task.kind != "translate":
         raise SaccadeError(f"model.kind 'fitted' is for translate; say which model is to {recipe.task.kind}")
     return TASKS[recipe.task.kind](recipe)
@@ -317,6 +332,8 @@ def _own_threads() -> Iterator[None]:
 
 
 def _trainer(task: Task, recipe: Recipe) -> Trainer:
+    if recipe.train.tensorboard:
+        require_tensorboard()
     with for_people():
         return Trainer(task, recipe.train, recipe=recipe)
 

@@ -28,6 +28,7 @@ DEMO = {
     "reverse": "Transformer",
 }
 DEMO_INPUT = "s a c c a d e"
+DEMO_SENTENCE = "Jane visite l'Afrique en septembre."
 
 
 def follow(training: api.Training, console: Console) -> int:
@@ -60,11 +61,18 @@ def follow(training: api.Training, console: Console) -> int:
 
 
 def demo(directory: Path | None, console: Console) -> int:
-    """Train the three models of the course on reverse, and show accuracy and attention of each; returns the exit
-    code."""
+    """Translate the course's sentence with the model that ships and show what it looked at; then train the three models
+    of the course on reverse, and show accuracy and attention of each; returns the exit code."""
     directory = directory or next(path for number in count(1) if not (path := Path("runs") / f"demo-{number}").exists())
+    console.rule("French to English, with the model that ships", align="left", style="dim")
+    translator = api.load(api.SHIPPED)
+    console.print(f"{DEMO_SENTENCE}  ->  {translator.translate(DEMO_SENTENCE)}", markup=False, soft_wrap=True)
+    seen = translator.look(DEMO_SENTENCE)
+    console.print(to_text(seen[0], width=console.width), markup=False, soft_wrap=True)
+    save_maps(seen[:1], directory / "translation.png")
+    save_maps(seen, directory / "translation.html")
     table = Table("model", "parameters", "right from first to last", "seconds", box=None, pad_edge=False)
-    pictures = []
+    pictures = [directory / "translation.png", directory / "translation.html"]
     for recipe, description in DEMO.items():
         console.rule(f"{recipe}: {description}", align="left", style="dim")
         begun = time.monotonic()
@@ -134,7 +142,7 @@ def _stoppable(console: Console) -> Iterator[StopRequest]:
 
 @contextmanager
 def _lines(console: Console, step: int, steps: int) -> Iterator[Callable[[Event], None]]:
-    if not console.is_terminal or console.is_dumb_terminal:
+    if not console.is_terminal or console.is_dumb_terminal or console.no_color:
         yield lambda event: _plain(console, event)
         return
     columns = (MofNCompleteColumn(), BarColumn(16), TextColumn("{task.fields[text]}"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -47,6 +47,8 @@ def verify(predictor: Predictor) -> list[Law]:
     single = named_tensors(predictor.model)
     model: EncoderDecoder = predictor.task.model().double().eval()  # type: ignore[assignment]
     load_tensors(model, single, "the model")
+    if batch.source.is_floating_point():  # frames and images, as precise as the model
+        batch = replace(batch, source=batch.source.double())
     return [*_laws(model, batch), _saved(single)]
 
 

@@ -1,6 +1,6 @@
 """What the training data of the shipped model holds of the course's sentence, counted.
 
-    python -m tests.facts TRAIN.tsv.xz > saccade/shipped/fr-en/data.json
+python -m tests.facts TRAIN.tsv.xz > saccade/shipped/fr-en/data.json
 """
 
 from __future__ import annotations

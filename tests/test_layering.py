@@ -63,6 +63,7 @@ MAY_IMPORT = {
         "verify",
         "plan",
         "data",
+        "tasks.contrast",
         "api",
         "display",
         "bench",

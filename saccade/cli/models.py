@@ -41,7 +41,10 @@ def train(
         str | None,
         typer.Option(metavar="HOW", help="For translate, lines that are not UTF-8: refuse, replace or skip."),
     ] = None,
+    data: Annotated[Path | None, typer.Option(help="For other tasks: a file, folder or archive of examples.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="The recipe's two-minute variant, RECIPE-quick.")] = False,
     minutes: Annotated[float | None, typer.Option(help="Stop after so many minutes.")] = None,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write for TensorBoard, too.")] = False,
     override: Annotated[bool, typer.Option("--override", help="With --resume: go on with other settings.")] = False,
 ) -> None:
     """Train a model: saccade train reverse, or saccade train translate --source a.fr --target a.en"""
@@ -50,16 +53,21 @@ def train(
     if (recipe is None) == (resume is None):
         raise SaccadeError("say what to train: a recipe (`saccade recipes` lists them), or --resume RUN")
     if resume is not None:
-        if out_ is not None or any((source, target, valid_source, valid_target, encoding_errors)):
+        if out_ is not None or any((source, target, valid_source, valid_target, encoding_errors, data, quick)):
             raise SaccadeError(
                 "--resume goes on with a run and its data: it takes neither --out nor files; "
                 "say where files have gone with --set task.source=FILE --override"
             )
         budget = [] if minutes is None else [f"train.minutes={minutes}"]
+        budget += ["train.tensorboard=true"] if tensorboard else []
         training = api.resumed(resume, settings=[*budget, *(settings or ())], override=override)
     else:
         assert recipe is not None
-        chosen = terminal.files(source=source, target=target, valid_source=valid_source, valid_target=valid_target)
+        recipe = f"{recipe}-quick" if quick else recipe
+        chosen = terminal.files(
+            source=source, target=target, valid_source=valid_source, valid_target=valid_target, data=data
+        )
+        chosen += ["train.tensorboard=true"] if tensorboard else []
         chosen += [] if encoding_errors is None else [f"task.encoding_errors={encoding_errors}"]
         chosen += [] if minutes is None else [f"train.minutes={minutes}"]
         where = out_ or Path("runs") / Path(recipe).stem

@@ -33,3 +33,10 @@ Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
 Share = Annotated[Float, Field(ge=0, lt=1)]
 Texts = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_listed)]
+
+
+def require_divisor(name: str, part: int, whole_name: str, whole: int) -> None:
+    """Refuse a part that does not divide the whole, and name the nearest that does."""
+    if whole % part:
+        nearest = min((d for d in range(1, whole + 1) if whole % d == 0), key=lambda d: (abs(d - part), d))
+        raise ValueError(f"{name} {part} does not divide {whole_name} {whole}; the nearest that does is {nearest}")

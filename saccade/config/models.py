@@ -6,7 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from saccade.config.base import Positive, Settings, Share
+from saccade.config.base import Positive, Settings, Share, require_divisor
+from saccade.config.captions import CaptionTransformerSettings, ShowAttendTellSettings
+from saccade.config.images import ClipSettings, CNNSettings, EfficientNetSettings, ViTSettings
+from saccade.config.regression import KernelSettings
+from saccade.config.sound import ListenAttendSpellSettings, SpeechTransformerSettings
 
 Cell = Literal["rnn", "gru", "lstm"]
 Activation = Literal[
@@ -117,14 +121,28 @@ class FittedSettings(Settings):
     kind: Literal["fitted"] = "fitted"
 
 
+class OwnModelSettings(Settings):
+    """A model that a task of one's own makes itself."""
+
+    kind: Literal["own"] = "own"
+
+
 ModelSettings = Annotated[
-    FittedSettings | SutskeverSettings | BahdanauSettings | LuongSettings | ConvolutionalSettings | TransformerSettings,
+    FittedSettings
+    | SutskeverSettings
+    | BahdanauSettings
+    | LuongSettings
+    | ConvolutionalSettings
+    | TransformerSettings
+    | ListenAttendSpellSettings
+    | SpeechTransformerSettings
+    | KernelSettings
+    | ViTSettings
+    | CNNSettings
+    | EfficientNetSettings
+    | ClipSettings
+    | ShowAttendTellSettings
+    | CaptionTransformerSettings
+    | OwnModelSettings,
     Field(discriminator="kind"),
 ]
-
-
-def require_divisor(name: str, part: int, whole_name: str, whole: int) -> None:
-    """Refuse a part that does not divide the whole, and name the nearest that does."""
-    if whole % part:
-        nearest = min((d for d in range(1, whole + 1) if whole % d == 0), key=lambda d: (abs(d - part), d))
-        raise ValueError(f"{name} {part} does not divide {whole_name} {whole}; the nearest that does is {nearest}")

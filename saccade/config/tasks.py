@@ -7,6 +7,11 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from saccade.config.base import Count, Float, Positive, Settings, Share
+from saccade.config.captions import CaptionSettings
+from saccade.config.commands import FollowSettings
+from saccade.config.images import ClassifyImagesSettings, ContrastSettings
+from saccade.config.regression import RegressSettings
+from saccade.config.sound import TranscribeSettings
 
 
 class RearrangeSettings(Settings):
@@ -57,4 +62,22 @@ class TranslateSettings(Settings):
         return self
 
 
-TaskSettings = Annotated[RearrangeSettings | TranslateSettings, Field(discriminator="kind")]
+class OwnTaskSettings(Settings):
+    """A task of one's own, given to `saccade.train(recipe, task=...)`."""
+
+    kind: Literal["own"] = "own"
+    name: str = ""  # for people
+
+
+TaskSettings = Annotated[
+    RearrangeSettings
+    | TranslateSettings
+    | TranscribeSettings
+    | RegressSettings
+    | ClassifyImagesSettings
+    | ContrastSettings
+    | CaptionSettings
+    | FollowSettings
+    | OwnTaskSettings,
+    Field(discriminator="kind"),
+]

@@ -28,6 +28,7 @@ class ScheduleSettings(Settings):
     kind: Literal["constant", "inverse_sqrt", "cosine"] = "inverse_sqrt"
     warmup: Count = 200
     floor: Share = 0.0  # share of the rate that cosine ends with
+    restart: Positive | None = None  # cosine ends at this step, and begins once more from the full rate
 
 
 class TrainSettings(Settings):
@@ -52,6 +53,7 @@ class TrainSettings(Settings):
     patience: Positive | None = None  # stop after so many evaluations without a better score
     precision: Literal["float32", "bfloat16"] = "float32"  # of matrix products; bfloat16 where the processor has it
     threads: Positive | None = None  # None: as torch finds them
+    tensorboard: bool = False  # write the numbers for TensorBoard, too, into tensorboard/ of the run
 
 
 class DecodeSettings(Settings):

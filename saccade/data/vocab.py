@@ -87,6 +87,69 @@ class Symbols:
             raise SaccadeError(f"{path}: cannot read the vocabulary: {error}") from error
 
 
+class Characters:
+    """Every character of the training texts, from a closed list; a space is put before the text, so that every word
+    begins with one, at the beginning and inside."""
+
+    FILE = "characters.json"
+
+    def __init__(self, characters: Iterable[str]):
+        self.characters = tuple(sorted({" ", *characters}))
+        self._ids = {character: number for number, character in enumerate(self.characters, start=len(SPECIALS))}
+
+    @classmethod
+    def learn(cls, texts: Iterable[str]) -> Characters:
+        return cls({character for text in texts for character in text})
+
+    def __len__(self) -> int:
+        return len(SPECIALS) + len(self.characters)
+
+    def encode(self, text: str) -> list[int]:
+        if strange := sorted(set(text) - self._ids.keys()):
+            raise SaccadeError(
+                f"{strange[0]!r} of {_shortened([text])!r} is in no training text; "
+                f"the characters are {_shortened([''.join(self.characters)])!r}"
+            )
+        return [self._ids[character] for character in f" {text}"]
+
+    def known(self, text: str) -> str:
+        """The text without what was never seen, and can therefore never be answered."""
+        return "".join(character for character in text if character in self._ids)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        plain = (self.characters[number - len(SPECIALS)] for number in ids if number >= len(SPECIALS))
+        return "".join(plain).removeprefix(" ")
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """A space is shown as ▁."""
+        return [(*SPECIALS, *self.characters)[number].replace(" ", "▁") for number in ids]
+
+    def words(self, ids: Sequence[int]) -> list[tuple[str, list[int]]]:
+        groups: list[list[int]] = []
+        space = self._ids[" "]
+        for place, number in enumerate(ids):
+            before = ids[place - 1] if groups else PAD
+            if min(number, before) < len(SPECIALS) or (number == space and before != space):
+                groups.append([])
+            groups[-1].append(place)
+        texts = ("".join(self.pieces([ids[place] for place in group])) for group in groups)
+        return [(text.lstrip("▁") or "▁", group) for text, group in zip(texts, groups, strict=True)]
+
+    def spellings(self) -> list[str]:
+        return ["" for _ in SPECIALS] + list(self.characters)
+
+    def save(self, directory: Path) -> None:
+        _write(directory / self.FILE, json.dumps(self.characters, ensure_ascii=False) + "\n")
+
+    @classmethod
+    def load(cls, directory: Path) -> Characters:
+        path = directory / cls.FILE
+        try:
+            return cls(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:
+            raise SaccadeError(f"{path}: cannot read the vocabulary: {error}") from error
+
+
 class Pieces:
     """Byte-level BPE (Sennrich et al. 2016, over bytes), shared by both sides: any text goes in and comes back.
 

@@ -2,7 +2,7 @@
 
 Labels are foreign text. They enter the page as escaped HTML (the first map, for readers without JavaScript) and as
 JSON in which no character can end the script element; the page's own script writes them as text only, and the
-content policy allows no other script, no image and no connection.
+content policy allows no other script, no connection, and no image but those that the page itself holds.
 """
 
 from __future__ import annotations
@@ -16,12 +16,18 @@ import unicodedata
 from collections.abc import Sequence
 from html import escape
 from importlib import resources
+from typing import Any
+
+from numpy.typing import NDArray
 
 from saccade.errors import SaccadeError
-from saccade.maps.render import AttentionMap
+from saccade.maps.axes import AttentionMap, Tokens
+from saccade.maps.png import array_of, png_address
 
 DIGITS = 4
+STRONGEST = 3  # places that are named for a row where there are too many for a table
 LONGEST = 60  # characters of a label that are shown; the data holds all of them
+SCRIPTS = ("page.table.js", "page.picture.js", "page.sound.js", "page.js")  # the last one starts
 UNSAFE = str.maketrans({character: f"\\u{ord(character):04x}" for character in "<>&"})
 HIDDEN = {"Cc", "Cs", "Zl", "Zp"}  # control characters, lone surrogates, line and paragraph separators
 TURNING = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # change the reading direction
@@ -32,15 +38,17 @@ def to_html(maps: Sequence[AttentionMap], title: str = "Where the model looked")
     if not maps:
         raise SaccadeError("there is no map to show: this model has no attention")
     first = maps[0]
-    script = _file("page.js")
+    script = "".join(_file(name) for name in SCRIPTS)
     name = first.name if first.heads == 1 else f"{first.name}, mean of {first.heads} heads"
+    axes = [axis for map_ in maps for axis in (map_.rows, map_.columns)]
+    pictures = {id(array): array for axis in axes if (array := array_of(axis)) is not None}
     fields = {
-        "policy": _policy(script),
+        "policy": _policy(script, pictures=bool(pictures)),
         "title": escape(_plain(title)),
         "style": _file("page.css"),
         "name": escape(_plain(name)),
-        "table": _table(first),
-        "data": _data(maps),
+        "table": _table(first) if isinstance(first.columns, Tokens) else _strongest(first),
+        "data": _data(maps, pictures),
         "script": script,
     }
     # In one pass: a label that spells a placeholder stays a label.
@@ -51,26 +59,35 @@ def _file(name: str) -> str:
     return (resources.files("saccade.maps") / name).read_text(encoding="utf-8")
 
 
-def _policy(script: str) -> str:
+def _policy(script: str, *, pictures: bool) -> str:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    images = "img-src data:; " if pictures else ""
     return (
-        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
+        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; {images}"
         "base-uri 'none'; form-action 'none'"
     )
 
 
-def _data(maps: Sequence[AttentionMap]) -> str:
-    """JSON in ASCII without <, > and &: also U+2028 and lone surrogates are escapes."""
+def _data(maps: Sequence[AttentionMap], pictures: dict[int, NDArray[Any]]) -> str:
+    """JSON in ASCII without <, > and &: also U+2028 and lone surrogates are escapes. Maps that lie over the same
+    picture share it by its number."""
+    numbers = {key: number for number, key in enumerate(pictures)}
     content = [
         {
             "name": map_.name,
             "rows": map_.rows.labels,
             "columns": map_.columns.labels,
+            "axes": {
+                side: {**axis.describe(), "picture": numbers.get(id(array_of(axis)))}
+                for side, axis in (("rows", map_.rows), ("columns", map_.columns))
+            },
+            "darkest": map_.top(map_.weights.new_zeros(1)),
             "weights": [[_rounded(map_, row) for row in head] for head in map_.weights.tolist()],
         }
         for map_ in maps
     ]
-    return json.dumps({"maps": content}, separators=(",", ":")).translate(UNSAFE)
+    whole = {"maps": content, "pictures": [png_address(array) for array in pictures.values()]}
+    return json.dumps(whole, separators=(",", ":")).translate(UNSAFE)
 
 
 def _rounded(map_: AttentionMap, row: list[float]) -> list[float]:
@@ -92,6 +109,25 @@ def _table(map_: AttentionMap) -> str:
         f'<table id="table" translate="no" style="--columns:{len(map_.columns)}">\n'
         "<caption>Each row looks at the columns; numbers are percent.</caption>\n"
         f"<thead><tr><td></td>{labels}</tr></thead>\n<tbody>\n" + "\n".join(lines) + "\n</tbody>\n</table>"
+    )
+
+
+def _strongest(map_: AttentionMap) -> str:
+    """Of an image or a time, which have too many columns for a table, the places that each row looked at most."""
+    count = min(STRONGEST, len(map_.columns))
+    weights, places = map_.mean.topk(count, dim=1)
+    labels = map_.columns.labels
+    heads = "".join(f'<th scope="col"><span>{place}.</span></th>' for place in range(1, count + 1))
+    lines = [
+        f'<tr><th scope="row"><span>{escape(_plain(label))}</span></th>'
+        + "".join(f"<td>{escape(labels[at])}: {100 * w:.0f} %</td>" for w, at in zip(some, where, strict=True))
+        + "</tr>"
+        for label, some, where in zip(map_.rows.labels, weights.tolist(), places.tolist(), strict=True)
+    ]
+    return (
+        '<table id="table" class="strongest" translate="no">\n'
+        "<caption>The places that each row looked at most.</caption>\n"
+        f"<thead><tr><td></td>{heads}</tr></thead>\n<tbody>\n" + "\n".join(lines) + "\n</tbody>\n</table>"
     )
 
 

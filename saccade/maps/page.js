@@ -2,9 +2,9 @@
 const MEAN = -1;
 const BEST = 6; // words listed for a row
 const LONGEST = 60; // characters of a label that are shown
-const maps = JSON.parse(document.getElementById("data").textContent).maps;
+const { maps, pictures } = JSON.parse(document.getElementById("data").textContent);
 const find = (id) => document.getElementById(id);
-const state = { map: 0, head: MEAN, row: 0, held: false };
+const state = { map: 0, head: MEAN, row: 0, column: 0, held: false };
 let weights = []; // of the shown map and head, rows by columns
 
 function make(tag, className, text) {
@@ -23,15 +23,31 @@ function plain(label) {
 const spoken = (label) => plain(label.replace(/^▁/, ""));
 const percent = (weight, digits = 0) => (100 * weight).toFixed(digits);
 const largest = (matrix) => matrix.reduce((most, row) => row.reduce((a, b) => Math.max(a, b), most), 0);
+const inkColour = () => getComputedStyle(document.documentElement).getPropertyValue("--ink").trim();
 
-function matrixOf(map, head) {
-  if (head !== MEAN) return map.weights[head];
-  const sum = (row, column) => map.weights.reduce((total, each) => total + each[row][column], 0);
-  return map.rows.map((_, row) => map.columns.map((_, column) => sum(row, column) / map.weights.length));
+function rowOf(map, head, row) {
+  if (head !== MEAN) return map.weights[head][row];
+  return map.columns.map((_, column) => map.weights.reduce((total, each) => total + each[row][column], 0) / map.weights.length);
 }
+
+const matrixOf = (map, head) => map.rows.map((_, row) => rowOf(map, head, row));
+
+// How a map is drawn follows from its axes.
+
+function viewOf(map) {
+  if (map.axes.columns.kind === "grid" || map.axes.rows.kind === "grid") return pictureView;
+  return map.axes.columns.kind === "frames" ? soundView : tableView;
+}
+
+// The weight that is darkest: 1 where columns are few, else the largest, but not so little that an even row is dark.
 
 function scaleOf(matrix) {
   return find("stretch").checked ? largest(matrix) || 1 : 1;
+}
+
+function topOf(map, row) {
+  const most = Math.max(...row);
+  return find("stretch").checked ? most || 1 : Math.max(most, map.darkest);
 }
 
 // Heads as small pictures, a pixel for each weight.
@@ -41,6 +57,7 @@ function drawHeads() {
   const several = map.weights.length > 1;
   find("heads").hidden = !several;
   const heads = several ? [MEAN, ...map.weights.keys()] : [];
+  const looked = map.axes.columns.kind === "grid" ? map.axes.columns : null; // then a head is what the row looked at
   find("thumbs").replaceChildren(...heads.map((head) => {
     const label = make("label", "head");
     const input = make("input");
@@ -48,19 +65,19 @@ function drawHeads() {
     input.name = "head";
     input.checked = head === state.head;
     input.addEventListener("change", () => { state.head = head; drawMap(); });
-    const picture = make("canvas");
-    picture.width = map.columns.length;
-    picture.height = map.rows.length;
-    paint(picture, matrixOf(map, head));
+    const picture = make("canvas", looked ? "cells" : "");
+    picture.width = looked ? looked.width : map.columns.length;
+    picture.height = looked ? looked.height : map.rows.length;
+    const matrix = matrixOf(map, head);
+    if (!looked) paint(picture, matrix, viewOf(map) === tableView ? scaleOf(matrix) : topOf(map, matrix.map((row) => Math.max(...row))));
     label.append(input, picture, make("span", "", head === MEAN ? "mean" : `head ${head + 1}`));
     return label;
   }));
 }
 
-function paint(picture, matrix) {
+function paint(picture, matrix, top) {
   const pen = picture.getContext("2d");
-  const top = scaleOf(matrix);
-  pen.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--ink").trim();
+  pen.fillStyle = inkColour();
   matrix.forEach((row, y) => row.forEach((weight, x) => {
     pen.globalAlpha = Math.min(1, weight / top);
     pen.fillRect(x, y, 1, 1);
@@ -69,11 +86,14 @@ function paint(picture, matrix) {
 
 // The two sentences. Pieces that begin a word start with ▁; without any such mark every label is a word.
 
-function drawSentence(place, labels) {
+function drawSentence(place, labels, axis) {
+  const words = axis.kind === "tokens";
+  place.hidden = place.previousElementSibling.hidden = !words;
   const pieces = labels.some((label) => label.startsWith("▁"));
   const special = (label) => /^<\w+>$/.test(label);
   place.replaceChildren();
   place.classList.toggle("pieces", pieces);
+  if (!words) return;
   labels.forEach((label, number) => {
     const starts = !pieces || label.startsWith("▁") || special(label) || special(labels[number - 1] || "");
     if (number && starts) place.append(" ");
@@ -88,45 +108,25 @@ function drawSentence(place, labels) {
 function drawMap() {
   const map = maps[state.map];
   weights = matrixOf(map, state.head);
-  const top = scaleOf(weights);
-  document.documentElement.style.setProperty("--top", top);
-  find("top").textContent = percent(top) + " %";
   const which = map.weights.length === 1 ? "" : state.head === MEAN ? `, mean of ${map.weights.length} heads` : `, head ${state.head + 1}`;
   find("name").textContent = plain(map.name) + which;
-
-  const labels = make("tr");
-  labels.append(make("td"), ...map.columns.map((label) => header("col", label)));
-  const rows = weights.map((row, number) => {
-    const line = make("tr");
-    line.append(header("row", map.rows[number]), ...row.map((weight) => {
-      const cell = make("td", "shade", percent(weight));
-      cell.style.setProperty("--w", weight);
-      cell.tabIndex = -1;
-      return cell;
-    }));
-    return line;
-  });
-  const table = find("table");
-  table.tHead.replaceChildren(labels);
-  table.tBodies[0].replaceChildren(...rows);
-  table.style.setProperty("--columns", map.columns.length);
-  rows[state.row].cells[1].tabIndex = 0;
+  document.documentElement.style.setProperty("--top", scaleOf(weights));
+  const view = viewOf(map);
+  for (const each of [tableView, pictureView, soundView]) find(each.place).hidden = each !== view;
+  view.draw(map);
+  find("hint").textContent = view.hint;
   hideTip();
   showRow(state.row);
 }
 
-function header(scope, label) {
-  const cell = make("th");
-  cell.scope = scope;
-  cell.append(make("span", "", plain(label)));
-  return cell;
-}
-
 function drawAll() {
   const map = maps[state.map];
+  const { kind, height, width } = map.axes.rows;
+  state.row = kind === "grid" ? Math.floor(height / 2) * width + Math.floor(width / 2) : 0;
   drawHeads();
-  drawSentence(find("looking"), map.rows);
-  drawSentence(find("looked"), map.columns);
+  drawSentence(find("looking"), map.rows, map.axes.rows);
+  drawSentence(find("looked"), map.columns, map.axes.columns);
+  find("sentences").hidden = find("looking").hidden && find("looked").hidden;
   drawMap();
 }
 
@@ -136,7 +136,9 @@ function showRow(number) {
   state.row = number;
   const map = maps[state.map];
   const row = weights[number];
-  [...find("table").tBodies[0].rows].forEach((line, each) => line.classList.toggle("on", each === number));
+  const view = viewOf(map);
+  view.show(number);
+  drawLegend(map, view);
   [...find("looking").children].forEach((token, each) => token.classList.toggle("on", each === number));
   [...find("looked").children].forEach((token, each) => {
     token.classList.add("shade");
@@ -145,7 +147,6 @@ function showRow(number) {
   });
   find("word").textContent = spoken(map.rows[number]);
   find("verb").textContent = state.held ? "looked at (held)" : "looked at";
-  find("table").classList.toggle("held", state.held);
   const order = [...row.keys()].sort((a, b) => row[b] - row[a]).filter((each) => row[each] >= 0.005).slice(0, BEST);
   find("best").replaceChildren(...order.map((each) => {
     const item = make("li");
@@ -159,32 +160,28 @@ function showRow(number) {
   find("rest").textContent = rest >= 0.005 ? `all others ${percent(rest)} %` : "";
 }
 
+function drawLegend(map, view) {
+  const heat = view === pictureView && gridOf(map).picture !== null;
+  const most = view === pictureView ? weights[state.row] : weights.map((row) => Math.max(...row));
+  const top = view === tableView ? scaleOf(weights) : topOf(map, most);
+  find("scale").classList.toggle("heat", heat);
+  find("top").textContent = percent(top, top < 0.01 ? 1 : 0) + " %";
+}
+
 function markColumn(number) {
-  [...find("table").tHead.rows[0].cells].forEach((cell, each) => cell.classList.toggle("on", each === number + 1));
+  viewOf(maps[state.map]).mark(number);
   [...find("looked").children].forEach((token, each) => token.classList.toggle("on", each === number));
 }
 
 // Pointing, holding, moving with keys.
 
-function placeOf(target) {
-  const line = target instanceof Element ? target.closest("tbody tr") : null;
-  if (!line) return null;
-  const cell = target.closest("td");
-  return { row: line.sectionRowIndex, column: cell ? cell.cellIndex - 1 : -1, cell };
-}
-
-function point(target) {
-  const place = placeOf(target);
-  if (!place) return hideTip();
-  if (!state.held && place.row !== state.row) showRow(place.row);
-  if (!place.cell) return hideTip();
-  markColumn(place.column);
+function showTip(row, column, box) {
+  markColumn(column);
   const map = maps[state.map];
-  const weight = percent(weights[place.row][place.column], 2);
+  const weight = percent(weights[row][column], 2);
   const tip = find("tip");
-  tip.textContent = `\u2068${spoken(map.rows[place.row])}\u2069 → \u2068${spoken(map.columns[place.column])}\u2069  ${weight} %`;
+  tip.textContent = `\u2068${spoken(map.rows[row])}\u2069 → \u2068${spoken(map.columns[column])}\u2069  ${weight} %`;
   tip.hidden = false;
-  const box = place.cell.getBoundingClientRect();
   const left = box.left + box.width / 2 - tip.offsetWidth / 2;
   const above = box.top - tip.offsetHeight - 6;
   const x = Math.max(6, Math.min(left, document.documentElement.clientWidth - tip.offsetWidth - 6));
@@ -207,57 +204,43 @@ function release() {
   hideTip();
 }
 
-// One cell at a time is in the tab order: the one that was last in focus.
+// Where an arrow key leads from a place among so many rows and columns; Enter holds the row.
 
-function enter(cell) {
-  find("table").querySelectorAll('td[tabindex="0"]').forEach((each) => { each.tabIndex = -1; });
-  cell.tabIndex = 0;
-}
-
-function move(event) {
-  const place = placeOf(event.target);
-  if (!place || !place.cell || event.ctrlKey || event.metaKey || event.altKey) return;
-  const last = { row: weights.length - 1, column: weights[0].length - 1 };
+function step(event, place, count) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return null;
   let { row, column } = place;
   if (event.key === "ArrowUp") row = Math.max(0, row - 1);
-  else if (event.key === "ArrowDown") row = Math.min(last.row, row + 1);
+  else if (event.key === "ArrowDown") row = Math.min(count.row - 1, row + 1);
   else if (event.key === "ArrowLeft") column = Math.max(0, column - 1);
-  else if (event.key === "ArrowRight") column = Math.min(last.column, column + 1);
+  else if (event.key === "ArrowRight") column = Math.min(count.column - 1, column + 1);
   else if (event.key === "Home") column = 0;
-  else if (event.key === "End") column = last.column;
-  else if (event.key === "Enter" || event.key === " ") hold(row);
-  else return;
+  else if (event.key === "End") column = count.column - 1;
+  else if (event.key === "Enter" || event.key === " ") hold(viewOf(maps[state.map]) === tableView ? row : state.row);
+  else return null;
   event.preventDefault();
-  const cell = find("table").tBodies[0].rows[row].cells[column + 1];
-  cell.focus();
+  return { row, column };
 }
 
 function start() {
   const choice = find("map");
   choice.append(...maps.map((map, number) => new Option(plain(map.name), number)));
   choice.addEventListener("change", () => {
-    Object.assign(state, { map: choice.selectedIndex, head: MEAN, row: 0, held: false });
+    Object.assign(state, { map: choice.selectedIndex, head: MEAN, column: 0, held: false });
     drawAll();
   });
   find("stretch").addEventListener("change", () => { drawHeads(); drawMap(); });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawHeads);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { drawHeads(); drawMap(); });
 
-  const table = find("table");
-  table.setAttribute("role", "grid");
-  table.classList.add("live");
-  table.addEventListener("pointerover", (event) => point(event.target));
-  table.addEventListener("pointerleave", hideTip);
-  table.addEventListener("focusin", (event) => { enter(event.target); point(event.target); });
-  table.addEventListener("focusout", hideTip);
-  table.addEventListener("keydown", move);
-  table.addEventListener("click", (event) => { const place = placeOf(event.target); if (place) hold(place.row); });
+  for (const view of [tableView, pictureView, soundView]) view.start();
   const word = (event) => (event.target.dataset.number === undefined ? null : Number(event.target.dataset.number));
   find("looking").addEventListener("pointerover", (event) => { if (!state.held && word(event) !== null) showRow(word(event)); });
   find("looking").addEventListener("click", (event) => { if (word(event) !== null) hold(word(event)); });
+  find("looked").addEventListener("pointerover", (event) => { if (word(event) !== null) markColumn(word(event)); });
+  find("looked").addEventListener("pointerleave", () => markColumn(-2));
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") release(); });
   document.addEventListener("scroll", () => { find("tip").hidden = true; }, true);
 
-  for (const id of ["controls", "sentences", "reading"]) find(id).hidden = false;
+  for (const id of ["controls", "reading"]) find(id).hidden = false;
   drawAll();
 }
 

@@ -7,7 +7,7 @@ changes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -77,4 +77,17 @@ def record(model: nn.Module) -> Iterator[Recording]:
         yield recording
     finally:
         for _, attention in attentions(model):
+            attention.tap = None
+
+
+@contextmanager
+def watched(chosen: Sequence[Attention]) -> Iterator[list[list[Tensor]]]:
+    """The weights of some attentions with their gradients, a list of (B, H, t, S) for each: for losses on them."""
+    seen: list[list[Tensor]] = [[] for _ in chosen]
+    for attention, calls in zip(chosen, seen, strict=True):
+        attention.tap = calls.append
+    try:
+        yield seen
+    finally:
+        for attention in chosen:
             attention.tap = None

@@ -48,9 +48,10 @@ class KernelRegression(nn.Module):
         inputs = examples.shape[1]
         learned = settings.embedding == "learned"
         self.embed = Embed(inputs, settings.hidden) if learned else nn.Identity()
+        self.kernel = Gaussian(settings.width, learned=settings.learn_width)
         self.attention = Attention(
             inputs + settings.hidden if learned else inputs,
-            score=Gaussian(settings.width, learned=settings.learn_width),
+            score=self.kernel,
             project=Projections(query=False, key=False, value=False, output=False),
         )
         self.register_buffer("examples", examples)
@@ -59,7 +60,7 @@ class KernelRegression(nn.Module):
     @property
     def width(self) -> float:
         """sigma, as it is now."""
-        return float(self.attention.score.log_sigma.detach().exp())  # type: ignore[union-attr]
+        return float(self.kernel.log_sigma.detach().exp())
 
     def forward(self, x: Tensor, without: Tensor | None = None) -> Tensor:
         """Inputs (B, D) -> answers (B,); `without` (B,) hides one example from each, as if it had not been seen."""

@@ -6,19 +6,40 @@ al. (2015) look back at all of it; Gehring et al. (2017) do without recurrence.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from torch import Tensor, nn
 
 from saccade.config.models import BahdanauSettings, ConvolutionalSettings, LuongSettings, SutskeverSettings
-from saccade.models.shapes import EncoderDecoder, Memory
+from saccade.models.shapes import Encoder, EncoderDecoder, Memory
 from saccade.nn.attention import Attention, Projections
 from saccade.nn.cache import Past
 from saccade.nn.convolution import ConvolutionDecoder, ConvolutionEncoder
 from saccade.nn.layers import Embedding, Output
 from saccade.nn.positions import Learned
-from saccade.nn.recurrent import RecurrentDecoder, RecurrentEncoder
+from saccade.nn.recurrent import Cell, RecurrentDecoder, RecurrentEncoder
 from saccade.nn.scores import Additive, Bilinear, Dot, Score
 
 RecurrentSettings = SutskeverSettings | BahdanauSettings | LuongSettings
+
+
+class WriterSettings(Protocol):
+    """What a recurrent decoder that looks before it moves is made of, whatever it looks at."""
+
+    @property
+    def width(self) -> int: ...
+
+    @property
+    def hidden(self) -> int: ...
+
+    @property
+    def layers(self) -> int: ...
+
+    @property
+    def cell(self) -> Cell: ...
+
+    @property
+    def dropout(self) -> float: ...
 
 
 class RecurrentTokenEncoder(nn.Module):
@@ -102,29 +123,13 @@ def sutskever(settings: SutskeverSettings, source_size: int, target_size: int) -
         context=settings.context,
         dropout=settings.dropout,
     )
-    return _recurrent(settings, encoder, writer, target_size)
+    return with_writer(encoder, writer, target_size, dropout=settings.dropout)
 
 
 def bahdanau(settings: BahdanauSettings, source_size: int, target_size: int) -> EncoderDecoder:
     """Look, then move: v . tanh(W s_{t-1} + U h_i) chooses what of the encoder's states is read."""
     encoder = _recurrent_encoder(settings, source_size)
-    attention = Attention(
-        settings.hidden,
-        memory_width=encoder.layers.width,
-        score=Additive(settings.hidden),
-        project=Projections(value=False, output=False, key_width=settings.hidden),
-    )
-    writer = RecurrentDecoder(
-        settings.width,
-        settings.hidden,
-        memory_width=encoder.layers.width,
-        cell=settings.cell,
-        layers=settings.layers,
-        context="look-then-move",
-        attention=attention,
-        dropout=settings.dropout,
-    )
-    return _recurrent(settings, encoder, writer, target_size)
+    return with_writer(encoder, look_then_move(settings, encoder.layers.width), target_size, dropout=settings.dropout)
 
 
 def luong(settings: LuongSettings, source_size: int, target_size: int) -> EncoderDecoder:
@@ -158,7 +163,7 @@ def luong(settings: LuongSettings, source_size: int, target_size: int) -> Encode
         feed=settings.feed,
         dropout=settings.dropout,
     )
-    return _recurrent(settings, encoder, writer, target_size)
+    return with_writer(encoder, writer, target_size, dropout=settings.dropout)
 
 
 def convolutional(settings: ConvolutionalSettings, source_size: int, target_size: int) -> EncoderDecoder:
@@ -180,6 +185,33 @@ def convolutional(settings: ConvolutionalSettings, source_size: int, target_size
     )
 
 
+def look_then_move(settings: WriterSettings, memory_width: int, *, gate: bool = False) -> RecurrentDecoder:
+    """A writer with additive attention to any memory of that width, and perhaps a gate for what it sees."""
+    attention = Attention(
+        settings.hidden,
+        memory_width=memory_width,
+        score=Additive(settings.hidden),
+        project=Projections(value=False, output=False, key_width=settings.hidden),
+    )
+    return RecurrentDecoder(
+        settings.width,
+        settings.hidden,
+        memory_width=memory_width,
+        cell=settings.cell,
+        layers=settings.layers,
+        context="look-then-move",
+        attention=attention,
+        gate=gate,
+        dropout=settings.dropout,
+    )
+
+
+def with_writer(encoder: Encoder, writer: RecurrentDecoder, target_size: int, *, dropout: float) -> EncoderDecoder:
+    """Any encoder that gives a summary, and a recurrent writer of tokens."""
+    embedding = Embedding(target_size, writer.width, dropout=dropout)
+    return EncoderDecoder(encoder, RecurrentTokenDecoder(embedding, writer), Output(writer.width, target_size))
+
+
 def _recurrent_encoder(settings: RecurrentSettings, source_size: int) -> RecurrentTokenEncoder:
     layers = RecurrentEncoder(
         settings.width,
@@ -190,10 +222,3 @@ def _recurrent_encoder(settings: RecurrentSettings, source_size: int) -> Recurre
         dropout=settings.dropout,
     )
     return RecurrentTokenEncoder(Embedding(source_size, settings.width, dropout=settings.dropout), layers)
-
-
-def _recurrent(
-    settings: RecurrentSettings, encoder: RecurrentTokenEncoder, writer: RecurrentDecoder, target_size: int
-) -> EncoderDecoder:
-    embedding = Embedding(target_size, settings.width, dropout=settings.dropout)
-    return EncoderDecoder(encoder, RecurrentTokenDecoder(embedding, writer), Output(settings.width, target_size))

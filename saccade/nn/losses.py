@@ -1,6 +1,7 @@
 """Losses as sums and counts, never as means: a mean over a batch is wrong once batches are split or joined.
 
 label-smoothed cross-entropy of one row: -(1 - s) log p_target - (s / V) sum_v log p_v          (Szegedy et al. 2016)
+doubly stochastic attention:             sum_s (1 - sum_t a_ts)^2                               (Xu et al. 2015)
 """
 
 from __future__ import annotations
@@ -91,3 +92,10 @@ def token_loss(states: Tensor, target: Tensor, mask: Tensor, output: Output, *, 
         wrong = wanted[(wanted < 0) | (wanted >= vocabulary)][0]
         raise ValueError(f"target id {int(wrong)} is outside the vocabulary of {vocabulary} ids")
     return TokenLoss(*_SmoothedCrossEntropy.apply(real, weight, bias, wanted, smoothing))
+
+
+def doubly_stochastic(weights: Tensor, mask: Tensor) -> Tensor:
+    """How far attention (B, T, S) is from giving every place one look in all, over the rows that mask (B, T) says are
+    real: the sum over places and sequences."""
+    looks = (weights * mask[..., None]).sum(1)  # (B, S)
+    return (1 - looks).square().sum()

@@ -4,6 +4,7 @@
     each:            s_t = g(y_{t-1}, c, s_{t-1}),  c = h_S                                     (Cho et al. 2014)
     look-then-move:  c_t = attend(s_{t-1}, h),  s_t = g(y_{t-1}, c_t, s_{t-1})                  (Bahdanau et al. 2015)
     move-then-look:  s_t = g(y_{t-1}, s_{t-1}),  c_t = attend(s_t, h)                           (Luong et al. 2015)
+    gate:            c_t <- sigmoid(w . s_{t-1} + b) c_t, of look-then-move                     (Xu et al. 2015)
 
 The readout sees all there is: tanh(W [y_{t-1}; s_t; c_t]).
 """
@@ -120,7 +121,7 @@ class RecurrentMemory:
 class RecurrentDecoder(nn.Module):
     """A recurrent layer that writes, (R, T, D) embedded tokens -> (R, T, D) readouts.
 
-    Initial law: recurrent weights as `make_cell` says, bridge and readout Xavier uniform with zero biases.
+    Initial law: recurrent weights as `make_cell` says, bridge, readout and gate Xavier uniform with zero biases.
     """
 
     def __init__(
@@ -134,6 +135,7 @@ class RecurrentDecoder(nn.Module):
         context: Context = "look-then-move",
         attention: Attention | None = None,
         feed: bool = False,
+        gate: bool = False,
         dropout: float = 0.0,
     ):
         super().__init__()
@@ -142,7 +144,10 @@ class RecurrentDecoder(nn.Module):
             raise ValueError(f"unknown context {context!r}; there are once, each, look-then-move, move-then-look")
         if attends != (attention is not None):
             raise ValueError(f"context {context!r} {'needs an' if attends else 'has no use for an'} attention")
+        if gate and context != "look-then-move":
+            raise ValueError(f"a gate is for what is seen before the move; got context {context!r}")
         self.context, self.feed, self.attention = context, feed, attention
+        self.gate = nn.Linear(hidden, 1) if gate else None
         context_width = {"once": 0, "each": memory_width}.get(context) if attention is None else attention.context_width
         assert context_width is not None
         inputs = width + (context_width if context in ("each", "look-then-move") else 0) + (width if feed else 0)
@@ -158,6 +163,8 @@ class RecurrentDecoder(nn.Module):
         reset_cell(self.cell)
         xavier(self.bridge)
         xavier(self.readout)
+        if self.gate is not None:
+            xavier(self.gate)
 
     def remember(self, states: Tensor, mask: Tensor | None, summary: Tensor) -> RecurrentMemory:
         kv = None if self.attention is None else self.attention.remember(states, mask)
@@ -184,7 +191,9 @@ class RecurrentDecoder(nn.Module):
         inputs = [x]
         context = None
         if self.context == "look-then-move":
-            context = self._look(hidden[0][:, -1:], memory)  # asks with s_{t-1} of the top layer
+            before = hidden[0][:, -1:]  # s_{t-1} of the top layer asks
+            context = self._look(before, memory)
+            context = context if self.gate is None else torch.sigmoid(self.gate(before)) * context
             inputs.append(context)
         elif self.context == "each":
             hypotheses = len(x) // len(memory.summary)

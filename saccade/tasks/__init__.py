@@ -22,10 +22,52 @@ def _translate(recipe: Recipe) -> Task:
     return Translate(recipe)
 
 
+def _transcribe(recipe: Recipe) -> Task:
+    from saccade.tasks.transcribe import Transcribe
+
+    return Transcribe(recipe)
+
+
+def _regress(recipe: Recipe) -> Task:
+    from saccade.tasks.regress import Regress
+
+    return Regress(recipe)
+
+
+def _follow(recipe: Recipe) -> Task:
+    from saccade.tasks.follow import Follow
+
+    return Follow(recipe)
+
+
+def _classify_images(recipe: Recipe) -> Task:
+    from saccade.tasks.classify_images import ClassifyImages
+
+    return ClassifyImages(recipe)
+
+
+def _contrast(recipe: Recipe) -> Task:
+    from saccade.tasks.contrast import Contrast
+
+    return Contrast(recipe)
+
+
+def _caption(recipe: Recipe) -> Task:
+    from saccade.tasks.caption import CaptionImages
+
+    return CaptionImages(recipe)
+
+
 # kind in a recipe -> function that makes the task
 TASKS: dict[str, Callable[[Recipe], Task]] = {
     "copy": _rearrange,
     "reverse": _rearrange,
     "sort": _rearrange,
     "translate": _translate,
+    "regress": _regress,
+    "follow": _follow,
+    "transcribe": _transcribe,
+    "classify_images": _classify_images,
+    "contrast": _contrast,
+    "caption": _caption,
 }

@@ -8,8 +8,7 @@ but one. Pieces without a link are left alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +17,7 @@ from torch import Tensor
 from saccade.data.aligner import Links
 from saccade.data.vocab import END, Vocabulary
 from saccade.errors import SaccadeError
-from saccade.maps.record import attentions, record
+from saccade.maps.record import attentions, record, watched
 from saccade.maps.render import AttentionMap, Tokens
 from saccade.models.shapes import EncoderDecoder
 from saccade.nn.attention import Attention
@@ -76,7 +75,7 @@ def guided_loss(model: EncoderDecoder, batch: AlignedBatch, *, smoothing: float,
     across = cross_attentions(model)
     if not across:
         raise SaccadeError("task.guided_alignment needs a model with attention")
-    with _watched(across[-2 if len(across) > 1 else 0][1]) as seen:
+    with watched([across[-2 if len(across) > 1 else 0][1]]) as (seen,):
         loss = written_loss(model, batch, smoothing=smoothing)
     looked = torch.cat(seen, dim=2)[:, 0].float().clamp(min=SMALLEST)  # (B, T, S)
     return {**loss, "alignment": Term(-(batch.alignment * looked.log()).sum(), weight)}
@@ -130,14 +129,3 @@ def _cross_maps(model: EncoderDecoder, pair: Pair, vocabulary: Vocabulary) -> li
         for seen in recording
         if seen.name in across
     ]
-
-
-@contextmanager
-def _watched(attention: Attention) -> Iterator[list[Tensor]]:
-    """The weights of one attention, with their gradients."""
-    seen: list[Tensor] = []
-    attention.tap = seen.append
-    try:
-        yield seen
-    finally:
-        attention.tap = None

@@ -12,11 +12,11 @@ from saccade.data.vocab import END, START, Vocabulary
 from saccade.decode import Beam, Hypothesis, Method, rerank_by_coverage
 from saccade.errors import SaccadeError
 from saccade.maps.record import attentions, record
-from saccade.maps.render import AttentionMap, Tokens
+from saccade.maps.render import AttentionMap, Axis, Groups, Tokens
 from saccade.models.shapes import EncoderDecoder, Memory
 from saccade.tasks.answers import Plan, at_rest, search_answers
 from saccade.tasks.base import Prediction
-from saccade.tasks.written import WrittenBatch, as_prediction, padded, written_batch
+from saccade.tasks.written import WrittenBatch, as_prediction, look_while_writing, padded, written_batch
 
 Pair = tuple[list[int], list[int]]  # source and target ids, without start and end
 
@@ -96,40 +96,12 @@ def look_at_pair(
     *,
     pieces: bool = True,
 ) -> list[AttentionMap]:
-    """Replay the target, teacher-forced, with the taps on: exact for any search, all layers and heads.
-
-    First comes the average of all cross-attentions: the alignment. Unless `pieces` are wanted, axes are whole words.
-    """
-    batch = collate_pairs([(source, target)], [0])
-    with at_rest(model), record(model) as recording:
-        model(batch.source, batch.source_mask, batch.target[:, :-1])
+    """Where every attention looked while the target was written. Unless `pieces` are wanted, axes are whole words."""
     read = Tokens(tuple(vocabularies[0].pieces(source)))
-    given = Tokens(tuple(vocabularies[1].pieces([START, *target])))
-    written = Tokens(tuple(vocabularies[1].pieces([*target, END])))
-    maps = []
-    for seen in recording:
-        if seen.name.startswith("encoder."):
-            rows, columns = read, read
-        else:
-            rows, columns = written, given if seen.causal else read
-        maps.append(AttentionMap(seen.title, seen.weights[0], rows, columns))
-    maps = _alignment_first(maps, written, read)
+    maps = look_while_writing(model, collate_pairs([(source, target)], [0]), read, vocabularies[1])
     if pieces:
         return maps
-    words = {
-        read: vocabularies[0].words(source),
-        given: vocabularies[1].words([START, *target]),
-        written: vocabularies[1].words([*target, END]),
-    }
+    words: dict[Axis, Groups] = {read: vocabularies[0].words(source)}
+    for ids in ([START, *target], [*target, END]):
+        words[Tokens(tuple(vocabularies[1].pieces(ids)))] = vocabularies[1].words(ids)
     return [each.grouped(words[each.rows], words[each.columns]) for each in maps]
-
-
-def _alignment_first(maps: list[AttentionMap], written: Tokens, read: Tokens) -> list[AttentionMap]:
-    """The average of all cross-attentions, or the only one there is, before all others."""
-    across = [each for each in maps if each.rows is written and each.columns is read]
-    if len(across) > 1 or (across and across[0].heads > 1):
-        average = torch.stack([each.weights.mean(0) for each in across]).mean(0)
-        maps = [AttentionMap("alignment: average of all cross-attentions", average[None], written, read), *maps]
-    elif across:
-        maps = across + [each for each in maps if each is not across[0]]
-    return maps

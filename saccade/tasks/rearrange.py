@@ -10,6 +10,7 @@ from saccade.config.tasks import RearrangeSettings
 from saccade.data.toy import ANSWERS, Split, sequences, symbol_names
 from saccade.data.vocab import SPECIALS, Symbols
 from saccade.decode import Method
+from saccade.errors import SaccadeError
 from saccade.maps.render import AttentionMap
 from saccade.metrics import Score, accuracy
 from saccade.models import MODELS
@@ -24,6 +25,10 @@ class Rearrange:
 
     def __init__(self, recipe: Recipe):
         assert isinstance(recipe.task, RearrangeSettings)
+        if recipe.model.kind not in MODELS:
+            raise SaccadeError(
+                f"model.kind {recipe.model.kind!r} cannot {recipe.task.kind}; there are {', '.join(MODELS)}"
+            )
         self.recipe, self.settings = recipe, recipe.task
         self.vocabulary = Symbols(symbol_names(self.settings.symbols))
 

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from saccade.config import Recipe
-from saccade.config.models import KernelSettings
-from saccade.config.tasks import RegressSettings
+from saccade.config.regression import KernelSettings, RegressSettings
 from saccade.data.readers import hash_of
 from saccade.data.tables import noisy_curve, read_table
 from saccade.decode import Method

@@ -49,6 +49,8 @@ class Translate:
 
     def __init__(self, recipe: Recipe):
         assert isinstance(recipe.task, TranslateSettings)
+        if recipe.model.kind not in ("fitted", *MODELS):
+            raise SaccadeError(f"model.kind {recipe.model.kind!r} cannot translate; there are {', '.join(MODELS)}")
         self.recipe, self.settings = recipe, recipe.task
         self._pieces: Pieces | None = None
         self.alignment = Choice()
@@ -87,7 +89,7 @@ class Translate:
             raise SaccadeError(f"every pair of {self.settings.source} is longer than task.longest, {longest} pieces")
         notes = [] if learned == asked else [f"asked for {asked:,} pieces, the text yields {learned:,}"]
         if left_out:
-            notes.append(f"{left_out:,} pairs are longer than task.longest, {longest} pieces, and left out of training")
+            notes.append(f"pairs longer than task.longest, {longest} pieces, left out of training: {left_out:,}")
         return notes
 
     def load(self, directory: Path) -> None:
@@ -252,7 +254,7 @@ class Translate:
         """Now and then somebody else: drawn from the training's own random stream, so that a resume repeats it."""
         if example.text is None or float(torch.rand(())) >= self.settings.swap_names:
             return example
-        others = others_like(example.name)
+        others = others_like(example.name, example.text)
         pair = renamed(example.text, example.name, others[int(torch.randint(len(others), ()))])
         source, target = self.pieces.encode_all([pair.source, pair.target])
         return replace(example, source=source, target=target)

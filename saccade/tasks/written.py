@@ -1,4 +1,4 @@
-"""What all tasks that write text share: batches with a target, teacher forcing, answers from hypotheses."""
+"""What all tasks that write text share: batches with a target, teacher forcing, answers from hypotheses, maps."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from torch import Tensor
 
 from saccade.data.vocab import END, PAD, START, Vocabulary
 from saccade.decode import Hypothesis
+from saccade.maps.record import record
+from saccade.maps.render import AttentionMap, Axis, Tokens
 from saccade.models.shapes import EncoderDecoder
 from saccade.nn.losses import token_loss
+from saccade.tasks.answers import at_rest
 from saccade.tasks.base import Answer, Loss, Prediction, Term
 
 
@@ -51,6 +54,37 @@ def written_loss(model: EncoderDecoder, batch: WrittenBatch, *, smoothing: float
 def as_prediction(input_: str, hypotheses: Sequence[Hypothesis], vocabulary: Vocabulary) -> Prediction:
     """What a search found, as text."""
     return Prediction(input_, tuple(Answer(vocabulary.decode(each.tokens), each.score, each) for each in hypotheses))
+
+
+def look_while_writing(
+    model: EncoderDecoder, batch: WrittenBatch, read: Axis, vocabulary: Vocabulary
+) -> list[AttentionMap]:
+    """Replay a batch of one, teacher-forced, with the taps on: exact for any search, all layers and heads.
+
+    `read` is the axis of what is read; rows and columns of what is written are pieces. First comes the average of all
+    cross-attentions: the alignment.
+    """
+    with at_rest(model), record(model) as recording:
+        model(batch.source, batch.source_mask, batch.target[:, :-1])
+    pieces = vocabulary.pieces(batch.target[0].tolist())
+    given, written = Tokens(tuple(pieces[:-1])), Tokens(tuple(pieces[1:]))
+    maps = []
+    for seen in recording:
+        encodes = seen.name.startswith("encoder.")
+        columns = given if seen.causal and not encodes else read
+        maps.append(AttentionMap(seen.title, seen.weights[0], read if encodes else written, columns))
+    return _alignment_first(maps, written, read)
+
+
+def _alignment_first(maps: list[AttentionMap], written: Tokens, read: Axis) -> list[AttentionMap]:
+    """The average of all cross-attentions, or the only one there is, before all others."""
+    across = [each for each in maps if each.rows is written and each.columns is read]
+    if len(across) > 1 or (across and across[0].heads > 1):
+        average = torch.stack([each.weights.mean(0) for each in across]).mean(0)
+        maps = [AttentionMap("alignment: average of all cross-attentions", average[None], written, read), *maps]
+    elif across:
+        maps = across + [each for each in maps if each is not across[0]]
+    return maps
 
 
 def padded(sequences: Sequence[list[int]]) -> tuple[Tensor, Tensor]:

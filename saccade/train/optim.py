@@ -71,7 +71,10 @@ def rate_at(step: int, steps: int, settings: ScheduleSettings) -> float:
         return 1.0
     if settings.kind == "inverse_sqrt":
         return math.sqrt(max(settings.warmup, 1) / step)
-    progress = min(1.0, (step - settings.warmup) / max(steps - settings.warmup, 1))
+    begun, ends = settings.warmup, steps
+    if settings.restart is not None:  # once more from the top (Loshchilov and Hutter 2017)
+        begun, ends = (begun, settings.restart) if step <= settings.restart else (settings.restart, steps)
+    progress = min(1.0, (step - begun) / max(ends - begun, 1))
     return settings.floor + (1 - settings.floor) * (1 + math.cos(math.pi * progress)) / 2
 
 

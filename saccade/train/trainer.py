@@ -245,8 +245,11 @@ def _parted(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Te
 
 
 def named_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers under their first name: what is tied is saved once."""
-    return {name: tensor.detach() for name, tensor in (*model.named_parameters(), *model.named_buffers())}
+    """Parameters and buffers under their first name: what is tied is saved once, and what is not the model's own (a
+    buffer that is not persistent, such as published weights) not at all."""
+    saved = model.state_dict(keep_vars=True)
+    everything = (*model.named_parameters(), *model.named_buffers())
+    return {name: tensor.detach() for name, tensor in everything if name in saved}
 
 
 def load_tensors(model: nn.Module, tensors: dict[str, Tensor], what: str) -> None:

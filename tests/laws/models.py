@@ -6,8 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from saccade.config.captions import CaptionTransformerSettings, ShowAttendTellSettings
+from saccade.config.images import ClipSettings, CNNSettings, TextEncoderSettings, ViTSettings
 from saccade.config.models import (
     BahdanauSettings,
     ConvolutionalSettings,
@@ -15,16 +18,18 @@ from saccade.config.models import (
     SutskeverSettings,
     TransformerSettings,
 )
-from saccade.models import MODELS
-from saccade.models.shapes import DualEncoder, EncoderDecoder, EncoderOnly, LanguageModel
+from saccade.config.sound import ListenAttendSpellSettings, SpeechTransformerSettings
+from saccade.models import CAPTIONERS, CONTRASTIVE_MODELS, IMAGE_CLASSIFIERS, MODELS, SPEECH_MODELS
+from saccade.models.shapes import DualEncoder, Encoder, EncoderDecoder, EncoderOnly, LanguageModel, Memory
 from saccade.models.transformer import TransformerEncoder, causal_transformer, make_embedding, make_stack
 from saccade.nn.attention import Attention, Projections
-from saccade.nn.layers import Output
+from saccade.nn.layers import Embedding, Output
 from saccade.nn.positions import RelativeBias, Rotary
 from saccade.nn.scores import Additive, Bilinear, Dot, Gaussian
 
 VOCABULARY = 11
 WIDTH = 8
+IMAGE_SIZE = 12
 
 ATTENTIONS: dict[str, Callable[..., Attention]] = {
     "scaled dot": lambda **more: Attention(WIDTH, heads=2, **more),
@@ -44,6 +49,7 @@ ATTENTIONS: dict[str, Callable[..., Attention]] = {
 }
 
 _SMALL = {"width": WIDTH, "hidden": 6}
+_GRID = CNNSettings(width=WIDTH, stages=1)
 _TRANSFORMER = {"width": WIDTH, "heads": 2, "hidden": 12, "encoder_layers": 2, "decoder_layers": 2}
 
 SEQUENCE_MODELS: dict[str, Any] = {
@@ -64,6 +70,29 @@ SEQUENCE_MODELS: dict[str, Any] = {
     ),
     "transformer relative": TransformerSettings(**_TRANSFORMER, positions="relative", tie="none"),
     "transformer beside": TransformerSettings(**_TRANSFORMER, combine="concatenate", tie="none"),
+    "listen, attend and spell": ListenAttendSpellSettings(**_SMALL, listener=5, halvings=1),
+    "listen, attend and spell deep": ListenAttendSpellSettings(**_SMALL, listener=5, halvings=2, layers=2, cell="gru"),
+    "speech transformer": SpeechTransformerSettings(**_TRANSFORMER),
+    "show, attend and tell": ShowAttendTellSettings(**_SMALL, image=_GRID),
+    "show, attend and tell deep": ShowAttendTellSettings(**_SMALL, image=_GRID, layers=2, cell="gru", gate=False),
+    "show and tell": ShowAttendTellSettings(**_SMALL, image=_GRID, attend=False),
+    "caption transformer": CaptionTransformerSettings(**_SMALL, image=_GRID, heads=2, layers=2),
+    "caption transformer projected": CaptionTransformerSettings(width=12, hidden=6, image=_GRID, heads=2, layers=1),
+}
+
+_VIT = {"patch": 4, "width": WIDTH, "heads": 2, "hidden": 12, "layers": 2}
+_TEXT = TextEncoderSettings(width=WIDTH, heads=2, hidden=12, layers=1)
+
+IMAGE_MODELS: dict[str, Any] = {
+    "vit": ViTSettings(**_VIT),
+    "vit without class": ViTSettings(**_VIT, class_token=False, positions="grid"),
+    "cnn": CNNSettings(width=6, stages=2),
+    "cnn with attention": CNNSettings(width=WIDTH, stages=2, attention=True),
+}
+
+CONTRASTIVE: dict[str, ClipSettings] = {
+    "clip": ClipSettings(image=CNNSettings(width=6, stages=2, attention=True), text=_TEXT, width=5),
+    "clip vit": ClipSettings(image=ViTSettings(**_VIT, class_token=False), text=_TEXT, width=5),
 }
 
 LANGUAGE_MODELS: dict[str, TransformerSettings] = {
@@ -82,13 +111,57 @@ def ready(module: nn.Module) -> Any:
     return module.double().eval()
 
 
+class Spoken(nn.Module):
+    """Every token said aloud, as a frame of its own: what hears obeys the laws of what reads."""
+
+    def __init__(self, encoder: Encoder):
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, source: Tensor, mask: Tensor | None = None) -> Memory:
+        frames = F.one_hot(source, VOCABULARY).to(next(self.parameters()).dtype)
+        return self.encoder(frames, mask)
+
+
+class Spelled(nn.Module):
+    """Every token as a cell of an image: what sees obeys the laws of what reads. A summary that is a mean over cells
+    knows their order by what stands in them."""
+
+    def __init__(self, embedding: Embedding):
+        super().__init__()
+        self.embedding = embedding
+
+    def forward(self, source: Tensor, mask: Tensor | None = None) -> Memory:
+        return Memory(torch.tanh(self.embedding(source)), mask)
+
+
 def sequence_model(name: str) -> EncoderDecoder:
     settings = SEQUENCE_MODELS[name]
+    if settings.kind in SPEECH_MODELS:
+        model = SPEECH_MODELS[settings.kind](settings, VOCABULARY, VOCABULARY)
+        model.encoder = Spoken(model.encoder)
+        return ready(model)
+    if settings.kind in CAPTIONERS:
+        model = CAPTIONERS[settings.kind](
+            settings, VOCABULARY, 2
+        )  # a grid of one row, as long as the text that is seen
+        model.encoder.image = Spelled(make_embedding(SEQUENCE_MODELS["transformer"], VOCABULARY))
+        return ready(model)
     return ready(MODELS[settings.kind](settings, VOCABULARY, VOCABULARY))
 
 
 def language_model(name: str) -> LanguageModel:
     return ready(causal_transformer(LANGUAGE_MODELS[name], VOCABULARY))
+
+
+def image_model(name: str) -> EncoderOnly:
+    settings = IMAGE_MODELS[name]
+    return ready(IMAGE_CLASSIFIERS[settings.kind](settings, 5, IMAGE_SIZE))
+
+
+def contrastive_model(name: str) -> DualEncoder:
+    settings = CONTRASTIVE[name]
+    return ready(CONTRASTIVE_MODELS[settings.kind](settings, VOCABULARY, IMAGE_SIZE))
 
 
 def encoder_only() -> EncoderOnly:
@@ -112,11 +185,21 @@ def all_models() -> dict[str, Callable[[], nn.Module]]:
         makers[name] = lambda name=name: sequence_model(name)
     for name in LANGUAGE_MODELS:
         makers[name] = lambda name=name: language_model(name)
+    for name in IMAGE_MODELS:
+        makers[name] = lambda name=name: image_model(name)
+    for name in CONTRASTIVE:
+        makers[name] = lambda name=name: contrastive_model(name)
     return makers | {"encoder only": encoder_only, "dual encoder": dual_encoder}
 
 
 def vectors(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def pixels(count: int, seed: int = 0) -> Tensor:
+    """Images as numbers from -1 to 1: (count, 3, 12, 12)."""
+    generator = torch.Generator().manual_seed(seed)
+    return 2 * torch.rand(count, 3, IMAGE_SIZE, IMAGE_SIZE, dtype=torch.float64, generator=generator) - 1
 
 
 def tokens(*shape: int, seed: int = 0) -> Tensor:

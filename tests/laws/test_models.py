@@ -12,6 +12,8 @@ from saccade.maps.record import attentions, record
 from saccade.nn.losses import token_loss
 from saccade.train.trainer import load_tensors, named_tensors
 from tests.laws.models import (
+    CONTRASTIVE,
+    IMAGE_MODELS,
     LANGUAGE_MODELS,
     SEQUENCE_MODELS,
     all_models,
@@ -19,6 +21,7 @@ from tests.laws.models import (
     encoder_only,
     language_model,
     lengths_mask,
+    pixels,
     sequence_model,
     tokens,
 )
@@ -221,6 +224,10 @@ def _outputs(name: str, model: torch.nn.Module) -> list[torch.Tensor]:
         return [model(source, mask, target)]
     if name in LANGUAGE_MODELS:
         return [model(target)]
+    if name in IMAGE_MODELS:
+        return [model(pixels(2))]
+    if name in CONTRASTIVE:
+        return [model(model.embed_left(pixels(2)), model.embed_right(source, mask))]
     if name == "encoder only":
         return [model(source, mask)]
     return [model(model.embed_left(source, mask), model.embed_right(source, mask))]

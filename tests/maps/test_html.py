@@ -9,14 +9,18 @@ import math
 import re
 from html.parser import HTMLParser
 from importlib import resources
+from io import BytesIO
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from saccade.errors import SaccadeError
-from saccade.maps.html import to_html
-from saccade.maps.render import AttentionMap, Tokens, save_maps
+from saccade.maps.html import SCRIPTS, to_html
+from saccade.maps.render import AttentionMap, Frames, Grid, Tokens, save_maps
+from tests.maps.drawn import caption, image, self_attention, spoken
 
 HOSTILE = (
     "</script><img src=x onerror=alert(1)>",
@@ -79,6 +83,19 @@ class Page(HTMLParser):
 
     def data(self) -> list[dict]:
         return json.loads(self.scripts()[0])["maps"]
+
+    def pictures(self) -> list[np.ndarray]:
+        """The images that the page holds, decoded."""
+        start = "data:image/png;base64,"
+        addresses = json.loads(self.scripts()[0])["pictures"]
+        assert all(address.startswith(start) for address in addresses)
+        opened = (Image.open(BytesIO(base64.b64decode(address.removeprefix(start)))) for address in addresses)
+        return [np.asarray(each) for each in opened]
+
+    def policy(self) -> dict[str, str]:
+        policy = next(a["content"] for _, a in self.elements if a.get("http-equiv") == "Content-Security-Policy")
+        assert policy is not None
+        return dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
 
 
 def some(rows: tuple[str, ...], columns: tuple[str, ...], heads: int = 2, name: str = "map") -> AttentionMap:
@@ -144,10 +161,7 @@ def test_the_policy_allows_the_own_script_alone() -> None:
     ]
     assert len(page.scripts()) == 2
     digest = base64.b64encode(hashlib.sha256(page.scripts()[1].encode()).digest()).decode()
-    policy = next(a["content"] for _, a in page.elements if a.get("http-equiv") == "Content-Security-Policy")
-    assert policy is not None
-    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
-    assert rules == {
+    assert page.policy() == {
         "default-src": "'none'",
         "style-src": "'unsafe-inline'",
         "script-src": f"'sha256-{digest}'",
@@ -169,7 +183,9 @@ def test_nothing_is_fetched() -> None:
 
 
 def test_the_script_writes_text_only() -> None:
-    script = (resources.files("saccade.maps") / "page.js").read_text(encoding="utf-8")
+    files = [file for file in resources.files("saccade.maps").iterdir() if file.name.endswith(".js")]
+    assert {file.name for file in files} == set(SCRIPTS)
+    script = "".join(file.read_text(encoding="utf-8") for file in files)
     assert "textContent" in script
     for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval", "Function(", "DOMParser"):
         assert way not in script, way
@@ -199,7 +215,7 @@ def test_the_first_map_is_a_table_without_javascript() -> None:
 
 def test_what_needs_the_script_is_hidden_without_it() -> None:
     hidden = {attributes.get("id") for _, attributes in Page(hostile()).elements if "hidden" in attributes}
-    assert hidden == {"controls", "heads", "sentences", "reading", "tip"}
+    assert hidden == {"controls", "heads", "sentences", "reading", "tip", "pictured", "heard"}
 
 
 def test_the_same_maps_give_the_same_file(tmp_path: Path) -> None:
@@ -230,3 +246,62 @@ def test_no_maps_are_refused() -> None:
 
 def test_the_template_is_filled_completely() -> None:
     assert "{{" not in to_html([some(("a",), ("b",))])
+
+
+def test_the_page_holds_the_image_once_for_all_its_maps() -> None:
+    pixels = image()
+    grid = Grid(2, 2, pixels)
+    page = Page(to_html([caption(2, grid), self_attention(grid), caption(2, Grid(2, 2))]))
+    (picture,) = page.pictures()
+    assert np.array_equal(picture, pixels)
+    assert [each["axes"]["columns"]["picture"] for each in page.data()] == [0, 0, None]
+    assert page.data()[1]["axes"]["rows"] == {"kind": "grid", "size": 4, "height": 2, "width": 2, "picture": 0}
+
+
+def test_large_images_are_made_smaller() -> None:
+    (picture,) = Page(to_html([caption(2, Grid(2, 2, np.zeros((300, 3000, 3), np.uint8)))])).pictures()
+    assert picture.shape == (80, 800, 3)
+
+
+def test_the_spectrogram_is_a_picture_with_time_across_and_low_bands_at_the_foot() -> None:
+    spectrogram = np.zeros((6, 3))
+    spectrogram[4, 0] = 1.0
+    page = Page(to_html([spoken("ab", 4, spectrogram=spectrogram)]))
+    (picture,) = page.pictures()
+    assert picture.shape == (3, 6, 3)
+    assert np.argwhere(picture.sum(2) > picture[0, 0].sum()).tolist() == [[2, 4]]
+    assert page.data()[0]["axes"]["columns"]["seconds"] == 0.1
+
+
+def test_images_are_allowed_only_from_the_page_itself_and_where_there_are_any() -> None:
+    with_image, without = (to_html([caption(2, Grid(2, 2, pixels))]) for pixels in (image(), None))
+    assert Page(with_image).policy()["img-src"] == "data:"
+    assert Page(with_image).policy().keys() - {"img-src"} == Page(without).policy().keys()
+    assert "img-src" not in Page(without).policy()
+    assert Page(with_image).policy()["default-src"] == "'none'"
+
+
+@pytest.mark.parametrize("columns", [Grid(2, 2, image()), Frames(4, 0.5, np.eye(4))], ids=["image", "sound"])
+def test_images_and_sounds_are_named_by_their_strongest_places_without_javascript(columns: Grid | Frames) -> None:
+    weights = torch.tensor([[[0.1, 0.6, 0.3, 0.0]]])
+    page = Page(to_html([AttentionMap("first", weights, Tokens(("<b>word",)), columns)]))
+    labels = columns.labels
+    cells = [text.strip() for tag, text in page.texts if tag == "td"]
+    assert cells == [f"{labels[1]}: 60 %", f"{labels[2]}: 30 %", f"{labels[0]}: 10 %"]
+    assert ("span", "<b>word") in page.texts
+
+
+def test_hostile_words_over_an_image_stay_text() -> None:
+    grid = Grid(3, 3, image())
+    weights = torch.full((2, len(HOSTILE), 9), 1 / 9)
+    text = to_html([AttentionMap(HOSTILE[0], weights, Tokens(HOSTILE), grid)])
+    page = Page(text)
+    assert tuple(page.data()[0]["rows"]) == HOSTILE
+    assert {tag for tag, _ in page.elements} == {tag for tag, _ in Page(to_html([some(("a",), ("b",))])).elements}
+    assert not set("<>&") & set(page.scripts()[0])
+    assert "<img" not in text
+
+
+def test_the_page_knows_from_which_weight_on_a_row_is_dark() -> None:
+    map_ = caption(2, Grid(4, 4))
+    assert Page(to_html([map_])).data()[0]["darkest"] == map_.top(torch.zeros(1)) == 3 / 16

@@ -1,4 +1,5 @@
-"""The token loss against its formula and PyTorch's, in value and gradient, whatever the padding and the chunks."""
+"""The token loss against its formula and PyTorch's, in value and gradient, whatever the padding and the chunks; and
+the loss that wants every place to be looked at."""
 
 import pytest
 import torch
@@ -7,7 +8,7 @@ import torch.nn.functional as F
 from saccade import formulas as f
 from saccade.nn import losses
 from saccade.nn.layers import Embedding, Output
-from saccade.nn.losses import token_loss
+from saccade.nn.losses import doubly_stochastic, token_loss
 
 from .workbench import Operations, assert_agree, assert_close, stir
 
@@ -143,3 +144,17 @@ def test_a_mask_of_another_kind_or_shape_is_refused(mask):
     states, target, output = batch()
     with pytest.raises(ValueError, match=rf"shape \(3, 5\); got {mask.dtype} \({mask.shape[0]}, {mask.shape[1]}\)"):
         token_loss(states, target, mask, output)
+
+
+@pytest.mark.parametrize("padding", PADDING)
+def test_the_doubly_stochastic_loss_is_the_sum_of_its_formula_over_real_rows(padding):
+    weights, mask = torch.randn(3, 5, 4).softmax(-1).requires_grad_(), PADDING[padding]()
+    alone = [f.doubly_stochastic_penalty(weights[row][mask[row]]) for row in range(3)]
+    assert_agree(doubly_stochastic(weights, mask), torch.stack(alone).sum(), weights)
+
+
+def test_looking_once_at_every_place_costs_nothing():
+    mask = torch.tensor([[True, True, True, False]])
+    assert float(doubly_stochastic(torch.eye(4)[:, :3][None], mask)) == 0
+    assert float(doubly_stochastic(torch.ones(1, 4, 3) / 3, mask)) == pytest.approx(0)
+    assert float(doubly_stochastic(torch.eye(4)[:, :3][None], ~mask)) == 3

@@ -225,6 +225,42 @@ def test_the_top_layer_s_state_asks_the_old_one_or_the_new_one(cell, context):
     assert_close(looks[0], decoder.attention.weigh(asks.hidden[0][:, -1:], memory.kv))
 
 
+@pytest.mark.parametrize("cell", CELLS)
+def test_a_gate_scales_what_is_seen_by_what_the_old_state_says(cell):
+    """The gated context goes both into the cell and into the readout."""
+    decoder, memory_of = decoder_of("look-then-move", cell, layers=2, gate=True), source()
+    memory = decoder.remember(*memory_of)
+    before, x = decoder.begin(memory), torch.randn(2, 1, WIDTH)
+    asks = before.hidden[0][:, -1:]
+    context = torch.sigmoid(decoder.gate(asks)) * decoder.attention(asks, memory.kv)
+    layers_first = tuple(part.transpose(0, 1).contiguous() for part in before.hidden)
+    moved, _ = decoder.cell(torch.cat([x, context], -1), layers_first if cell == "lstm" else layers_first[0])
+    expected = torch.tanh(decoder.readout(torch.cat([x, moved, context], dim=-1)))
+    assert_close(decoder(x, memory, before)[0], expected)
+
+
+def test_a_closed_gate_sees_nothing_and_an_open_one_all():
+    gated, plain = decoder_of("look-then-move", gate=True), decoder_of("look-then-move")
+    plain.load_state_dict({key: each for key, each in gated.state_dict().items() if not key.startswith("gate")})
+    (states, mask, summary), x = source(), torch.randn(2, 3, WIDTH)
+
+    def written(decoder, seen):
+        memory = decoder.remember(seen, mask, summary)
+        return decoder(x, memory, decoder.begin(memory))[0]
+
+    torch.nn.init.zeros_(gated.gate.weight)
+    torch.nn.init.constant_(gated.gate.bias, 100.0)
+    assert_close(written(gated, states), written(plain, states))
+    torch.nn.init.constant_(gated.gate.bias, -100.0)
+    assert_close(written(gated, states), written(gated, torch.randn(2, 7, MEMORY)))
+
+
+@pytest.mark.parametrize("context", ["once", "each", "move-then-look"])
+def test_a_gate_where_nothing_is_seen_before_the_move_is_refused(context):
+    with pytest.raises(ValueError, match=f"got context '{context}'"):
+        decoder_of(context, gate=True)
+
+
 CONTEXTS = ["once", "each", "look-then-move", "move-then-look"]
 
 

@@ -98,7 +98,7 @@ def test_a_guided_training_teaches_a_head_and_the_run_remembers_which(files: Pat
 def test_links_of_ones_own_must_match_the_data(files: Path, tmp_path: Path) -> None:
     (tmp_path / "links").write_text("0-0\n")
     where = [f'task.source="{files}/n.fr"', f'task.target="{files}/n.en"', f'task.alignments="{tmp_path}/links"']
-    with pytest.raises(SaccadeError, match="has 1 lines, and .*n.fr has"):
+    with pytest.raises(SaccadeError, match=r"has 1 lines, and .*n\.fr has"):
         api.begin("translate", out=tmp_path / "run", settings=[*where, *SMALL, "task.guided_alignment=0.1"])
     with pytest.raises(SaccadeError, match="whose weight is 0"):
         api.begin("translate", out=tmp_path / "run", settings=[*where, *SMALL])

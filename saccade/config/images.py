@@ -1,0 +1,108 @@
+"""Settings of image encoders, of the models that are built on them, and of the tasks with images."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from saccade.config.base import Count, Float, Positive, Settings, Share, Texts, require_divisor
+
+# A share of the images below one, a number of images from one on.
+Part = Annotated[Float, Field(gt=0)]
+
+
+class ViTSettings(Settings):
+    """A Vision Transformer: squares of pixels as tokens."""
+
+    kind: Literal["vit"] = "vit"
+    patch: Positive = 4  # pixels of a square's side; it must divide the size of the images
+    width: Positive = 64
+    heads: Positive = 4
+    hidden: Positive = 128  # of the feed-forward layers
+    layers: Positive = 6
+    positions: Literal["learned", "grid"] = "learned"  # grid: sines of row and column, nothing to learn
+    class_token: bool = True  # one more vector that gathers the image; without it, the mean of all does
+    dropout: Share = 0.1
+
+    @model_validator(mode="after")
+    def _fits(self) -> ViTSettings:
+        require_divisor("heads", self.heads, "width", self.width)
+        if self.positions == "grid" and self.width % 4:
+            raise ValueError(f"grid positions need a width that 4 divides; got {self.width}")
+        return self
+
+
+class CNNSettings(Settings):
+    """Residual convolutions, with or without self-attention over the cells of the last grid."""
+
+    kind: Literal["cnn"] = "cnn"
+    width: Positive = 32  # of the first stage; every further stage is twice as wide
+    stages: Positive = 3  # each halves rows and columns
+    blocks: Positive = 1  # residual blocks of a stage
+    attention: bool = False  # every cell looks at all others (Zhang et al. 2019)
+    dropout: Share = 0.1
+
+
+class EfficientNetSettings(Settings):
+    """EfficientNet-Lite0 as ImageNet taught it, frozen; what it sees is projected, and only that is learned."""
+
+    kind: Literal["efficientnet"] = "efficientnet"
+    width: Positive = 128  # that what it sees is projected to
+    dropout: Share = 0.1
+
+
+ImageEncoderSettings = Annotated[ViTSettings | CNNSettings | EfficientNetSettings, Field(discriminator="kind")]
+
+
+class TextEncoderSettings(Settings):
+    """A Transformer that reads a caption."""
+
+    width: Positive = 128
+    heads: Positive = 4
+    hidden: Positive = 256
+    layers: Positive = 2
+    dropout: Share = 0.1
+
+
+class ClipSettings(Settings):
+    """CLIP: an image encoder and a text encoder into one space."""
+
+    kind: Literal["clip"] = "clip"
+    image: ImageEncoderSettings = CNNSettings()
+    text: TextEncoderSettings = TextEncoderSettings()
+    width: Positive = 128  # of the common space
+
+
+class AugmentSettings(Settings):
+    """How an image is changed each time it is trained on."""
+
+    flip: bool = False  # mirrored every second time
+    shift: Count = 0  # moved by up to so many pixels
+
+
+class ClassifyImagesSettings(Settings):
+    """From an image to one of some labels."""
+
+    kind: Literal["classify_images"] = "classify_images"
+    data: str  # a folder, .zip or .tar of class folders, or images in an IDX file beside their labels
+    test: str | None = None  # likewise; none: the test part that the data itself names, if it does
+    size: Positive | None = None  # images are made so many pixels wide and high; none: as the data has them
+    augment: AugmentSettings = AugmentSettings()
+    valid: Part = 0.05  # held out of the training images by a hash, where the data names no validation part
+    names: Texts = ()  # of the labels of an IDX file, which are numbers, in their order
+
+
+class ContrastSettings(Settings):
+    """Which image goes with which text."""
+
+    kind: Literal["contrast"] = "contrast"
+    data: str  # a .jsonl with file, captions and split, or a .tsv with image and caption; or the folder of one
+    images: str | None = None  # a folder or archive; none: images.zip or images/ beside the data, else its folder
+    test: str | None = None  # another such file; none: the test part that the data itself names, if it does
+    size: Positive = 64  # images are made so many pixels wide and high
+    augment: AugmentSettings = AugmentSettings()
+    valid: Part = 0.05  # held out by a hash of the image's name, where the data names no validation part
+    pieces: Annotated[int, Field(ge=300, le=1_000_000)] = 4000  # size of the vocabulary
+    longest: Positive = 32  # pieces of a caption that are read; the rest is cut off
+    zero_shot: str | None = None  # labelled images that `evaluate` classifies by "a photo of a LABEL" alone

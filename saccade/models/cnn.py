@@ -1,0 +1,86 @@
+"""Convolutional image encoders: a small residual one, with self-attention if wanted, and a large frozen one.
+
+    cnn:           grid = convolutions(image);  grid <- grid + gate SelfAttention(grid)
+    efficientnet:  cells = norm(W frozen(image) + b)
+
+He et al. (2016), residual learning; Zhang et al. (2019), self-attention inside a convolutional network; Tan and Le
+(2019), EfficientNet.
+"""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor, nn
+
+from saccade.config.images import CNNSettings, EfficientNetSettings
+from saccade.models.efficientnet import DEVIATION, HEAD, MEAN, EfficientNetLite0
+from saccade.models.shapes import Memory
+from saccade.nn.grid import GridEncoder, GridSelfAttention
+from saccade.nn.layers import Dropout, make_norm, xavier
+
+SQUEEZE = 32  # pixels of a side that a cell of EfficientNet stands for
+
+
+class CNNEncoder(nn.Module):
+    """Images (B, 3, H, W) -> Memory of a vector per cell, row by row."""
+
+    class_token = False
+
+    def __init__(self, grid: GridEncoder, *, side: int, attention: GridSelfAttention | None = None):
+        super().__init__()
+        self.side, self.width = side, grid.width
+        self.grid, self.attention = grid, attention
+
+    def forward(self, images: Tensor, mask: Tensor | None = None) -> Memory:  # noqa: ARG002 - images have no padding
+        grid = self.grid(images)
+        grid = grid if self.attention is None else self.attention(grid)
+        return Memory(grid.flatten(1, 2))  # (B, H W, D)
+
+
+class FrozenEye(nn.Module):
+    """What EfficientNet sees in images (B, 3, H, W) from -1 to 1: cells (B, S, 1280), row by row. Nothing is learned,
+    so that each image need be looked at only once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = EfficientNetLite0(HEAD)
+
+    def forward(self, images: Tensor) -> Tensor:
+        normal = ((images + 1) / 2 - MEAN) / DEVIATION  # from the usual numbers to those of its own training
+        return self.network(normal).flatten(1, 2)
+
+
+class FrozenEncoder(nn.Module):
+    """Images (B, 3, H, W), or the cells (B, S, 1280) that a `FrozenEye` saw in them -> Memory of a vector per cell."""
+
+    class_token = False
+
+    def __init__(self, width: int, *, side: int, dropout: float = 0.0):
+        super().__init__()
+        self.side, self.width = side, width
+        self.eye = FrozenEye()
+        self.project = nn.Linear(HEAD, width)
+        self.norm = make_norm("layer", width)
+        self.dropout = Dropout(dropout)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        xavier(self.project)
+
+    def forward(self, images: Tensor, mask: Tensor | None = None) -> Memory:  # noqa: ARG002 - images have no padding
+        cells = images if images.dim() == 3 else self.eye(images)
+        return Memory(self.dropout(self.norm(self.project(cells))))
+
+
+def cnn_encoder(settings: CNNSettings, size: int) -> CNNEncoder:
+    """The encoder of images of `size` x `size` pixels."""
+    widths = [settings.width * 2**stage for stage in range(settings.stages)]
+    grid = GridEncoder(3, widths, blocks=settings.blocks, dropout=settings.dropout)
+    attention = GridSelfAttention(grid.width) if settings.attention else None
+    return CNNEncoder(grid, side=math.ceil(size / 2**settings.stages), attention=attention)
+
+
+def efficientnet_encoder(settings: EfficientNetSettings, size: int) -> FrozenEncoder:
+    """The encoder of images of `size` x `size` pixels."""
+    return FrozenEncoder(settings.width, side=math.ceil(size / SQUEEZE), dropout=settings.dropout)

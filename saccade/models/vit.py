@@ -1,0 +1,108 @@
+"""The Vision Transformer: an image cut into squares of pixels, which are read like the words of a sentence.
+
+    x = [class; W p_1; ...; W p_N] + positions;  x <- blocks(x);  answer = head(x_class)
+
+Dosovitskiy et al. (2021), "An image is worth 16x16 words". Blocks are pre-norm with GELU, as in the paper.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from saccade.config.images import ViTSettings
+from saccade.config.models import TransformerSettings
+from saccade.errors import SaccadeError
+from saccade.models.shapes import Memory
+from saccade.models.transformer import make_stack
+from saccade.nn.grid import Patches
+from saccade.nn.layers import Dropout
+from saccade.nn.positions import Grid2d, Learned, Sinusoidal
+from saccade.nn.stack import Stack
+
+DEVIATION = 0.02  # of learned positions and of the class vector at the beginning
+
+
+class LearnedGrid(nn.Module):
+    """A learned vector for each cell of a square grid; where `Grid2d` knows rows and columns, this knows cells only."""
+
+    def __init__(self, width: int, *, side: int):
+        super().__init__()
+        self.side = side
+        self.cells = Learned(width, longest=side * side, deviation=DEVIATION)
+
+    def forward(self, grid: Tensor) -> Tensor:
+        """Where the cells of a grid (B, H, W, D) stand -> (H, W, D)."""
+        height, width = grid.shape[1:3]
+        if (height, width) != (self.side, self.side):
+            raise ValueError(
+                f"positions were learned for {self.side} x {self.side} cells, and there are {height} x {width}; "
+                "resize the images, or use grid positions"
+            )
+        return self.cells(torch.arange(height * width, device=grid.device), height * width).unflatten(0, (height, -1))
+
+
+class ViTEncoder(nn.Module):
+    """Images (B, 3, H, W) -> Memory of a vector per square, row by row, after that of the class where there is one.
+
+    Initial law of the class vector: normal with deviation 0.02.
+    """
+
+    def __init__(
+        self,
+        patches: Patches,
+        stack: Stack,
+        *,
+        positions: nn.Module,
+        side: int,
+        class_token: bool = True,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        self.side, self.class_token, self.width = side, class_token, patches.width
+        self.patches, self.positions, self.stack = patches, positions, stack
+        self.gather = nn.Parameter(torch.empty(patches.width)) if class_token else None
+        self.dropout = Dropout(dropout)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        if self.gather is not None:
+            nn.init.normal_(self.gather, std=DEVIATION)
+
+    def forward(self, images: Tensor, mask: Tensor | None = None) -> Memory:  # noqa: ARG002 - images have no padding
+        cells = self.patches(images)  # (B, N, D)
+        grid = cells.unflatten(1, (images.shape[2] // self.patches.size, -1))  # (B, H, W, D)
+        cells = (grid + self.positions(grid)).flatten(1, 2)
+        if self.gather is not None:
+            cells = torch.cat([self.gather.expand(len(cells), 1, -1), cells], dim=1)  # (B, 1 + N, D)
+        return Memory(self.stack(self.dropout(cells)))
+
+
+def vit_encoder(settings: ViTSettings, size: int) -> ViTEncoder:
+    """The encoder of images of `size` x `size` pixels."""
+    side, rest = divmod(size, settings.patch)
+    if rest or not side:
+        nearest = max(round(size / settings.patch), 1) * settings.patch
+        raise SaccadeError(
+            f"images of {size} x {size} pixels cannot be cut into squares of model.patch {settings.patch}; "
+            f"the nearest task.size that can is {nearest}"
+        )
+    half = settings.width // 2
+    blocks = TransformerSettings(
+        width=settings.width,
+        heads=settings.heads,
+        hidden=settings.hidden,
+        activation="gelu",
+        positions="none",
+        dropout=settings.dropout,
+    )
+    return ViTEncoder(
+        Patches(3, settings.width, size=settings.patch),
+        make_stack(blocks, settings.layers),
+        positions=LearnedGrid(settings.width, side=side)
+        if settings.positions == "learned"
+        else Grid2d(Sinusoidal(half), across=Sinusoidal(half)),
+        side=side,
+        class_token=settings.class_token,
+        dropout=settings.dropout,
+    )

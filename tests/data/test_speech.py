@@ -1,0 +1,230 @@
+"""Speech from lists, archives of digits and ready-made frames: parts that never mix, and what is left out by name."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from saccade.config.sound import TranscribeSettings
+from saccade.data.sound import Sound
+from saccade.data.speech import DIGITS, PARTS, Speech, open_speech
+from saccade.errors import SaccadeError
+from tests.tones import write_tones
+
+
+def opened(data: Path, **settings: object) -> Speech:
+    return open_speech(TranscribeSettings(data=str(data), **settings))
+
+
+def wav(length: int, *, rate: int = 8000, height: float = 0.1) -> bytes:
+    stream = io.BytesIO()
+    soundfile.write(stream, np.full(length, height), rate, format="WAV")
+    return stream.getvalue()
+
+
+@pytest.fixture
+def digits(tmp_path: Path) -> Path:
+    """Two speakers, three digits, takes 0 to 9; every recording has a length of its own."""
+    path = tmp_path / "digits.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for digit in (0, 3, 7):
+            for number, speaker in enumerate(("ann", "bob")):
+                for take in range(10):
+                    samples = wav(200 + 100 * digit + 10 * take + number)
+                    archive.writestr(f"recordings/{digit}_{speaker}_{take}.wav", samples)
+    return path
+
+
+def test_strings_of_digits_are_the_same_every_time_and_say_what_they_are(digits: Path) -> None:
+    settings = {"strings": 20, "fewest": 2, "most": 4}
+    first, again = (list(opened(digits, **settings).read("train")) for _ in range(2))
+    assert len(first) == 20
+    assert {len(each.text.split()) for each in first} == {2, 3, 4}
+    for one, other in zip(first, again, strict=True):
+        assert (one.name, one.text) == (other.name, other.text)
+        assert isinstance(one.heard, Sound) and isinstance(other.heard, Sound)
+        assert np.array_equal(one.heard.samples, other.heard.samples)
+        takes = [name.split("_") for name in one.name.split("+")]
+        assert one.text == " ".join(DIGITS[int(digit)] for digit, _, _ in takes)
+        assert len({speaker for _, speaker, _ in takes}) == 1
+    other_seed = list(opened(digits, **settings, seed=2).read("train"))
+    assert [each.name for each in other_seed] != [each.name for each in first]
+
+
+def test_a_string_holds_its_recordings_with_pauses_of_faint_noise(digits: Path) -> None:
+    (string, *_) = opened(digits, strings=1, fewest=2, most=2).read("train")
+    assert isinstance(string.heard, Sound)
+    loud = np.abs(string.heard.samples) > 0.05
+    edges = np.flatnonzero(np.diff(loud.astype(int)))
+    expected = []
+    for name in string.name.split("+"):
+        digit, speaker, take = name.split("_")
+        expected.append(200 + 100 * int(digit) + 10 * int(take) + (speaker == "bob"))
+    assert [edges[1] - edges[0], edges[3] - edges[2]] == expected
+    assert 0.05 <= (edges[2] - edges[1]) / 8000 <= 0.25
+    assert 0 < string.heard.samples[~loud].std() < 0.002
+
+
+def test_takes_of_test_validation_and_training_never_meet(digits: Path) -> None:
+    speech = opened(digits, strings=200)
+    takes = {part: {n.split("_")[2] for each in speech.read(part) for n in each.name.split("+")} for part in PARTS}
+    assert takes == {"test": set("01234"), "valid": set("567"), "train": set("89")}
+
+
+def test_a_broken_recording_of_a_digit_is_left_out_by_name(digits: Path) -> None:
+    with zipfile.ZipFile(digits, "a") as archive:
+        archive.writestr("recordings/3_ann_20.wav", wav(900)[:-100])
+        archive.writestr("recordings/3_ann_21.wav", wav(900, rate=16000))
+        archive.writestr("notes.txt", "no recording")
+    speech = opened(digits, strings=300)
+    names = {name for each in speech.read("train") for name in each.name.split("+")}
+    assert not names & {"3_ann_20", "3_ann_21"}
+    reasons = sorted(speech.left_out.values())
+    assert len(reasons) == 2
+    assert "3_ann_20.wav: cut short" in reasons[0]
+    assert "3_ann_21.wav: 16,000 samples a second, and those before it have 8,000" in reasons[1]
+
+
+def test_an_archive_of_something_else_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "other.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.wav", wav(100))
+    with pytest.raises(SaccadeError, match=r"no recordings called DIGIT_SPEAKER_TAKE.wav.*come as a .tsv"):
+        list(opened(path).read("train"))
+    with pytest.raises(SaccadeError, match="cannot read: No such file"):
+        opened(tmp_path / "nowhere")
+    with pytest.raises(SaccadeError, match=r"task.valid and task.test go with a .tsv"):
+        opened(path, valid="more.tsv")
+
+
+def test_a_list_is_split_by_the_names_in_it_whatever_the_order_and_the_folder(tmp_path: Path) -> None:
+    held = []
+    for place, turned in (("here", False), ("there", True)):
+        path = write_tones(tmp_path / place, 40)
+        if turned:
+            path.write_text("\n".join(path.read_text().splitlines()[::-1]) + "\n")
+        speech = opened(path)
+        train, valid = ({Path(each.name).name: each.text for each in speech.read(part)} for part in ("train", "valid"))
+        assert len(train) == 38
+        assert len(valid) == 2
+        assert not train.keys() & valid.keys()
+        held.append(valid)
+    assert held[0] == held[1]
+    assert held[0].keys() != {"0.wav", "1.wav"} and held[0].keys() != {"0.wav", "10.wav"}  # chosen by hash, not first
+
+
+def test_own_lists_for_validation_and_test_are_used_and_never_trained_with(tmp_path: Path) -> None:
+    train = write_tones(tmp_path, 5, name="train")
+    valid, test = write_tones(tmp_path, 3, name="valid"), write_tones(tmp_path, 2, name="test")
+    train.write_text(train.read_text() + "valid/0.wav\tab\n")
+    speech = opened(train, valid=str(valid), test=str(test))
+    assert [len(list(speech.read(part))) for part in PARTS] == [5, 3, 2]
+    assert list(speech.left_out.values()) == [
+        f"{tmp_path}/valid/0.wav: is in the validation or test list as well, and not trained with"
+    ]
+    with pytest.raises(SaccadeError, match="has no test part"):
+        list(opened(train).read("test"))
+
+
+def test_recordings_that_cannot_be_used_are_named_with_the_reason(tmp_path: Path) -> None:
+    path = write_tones(tmp_path, 40)
+    soundfile.write(tmp_path / "tones" / "long.wav", np.zeros(5 * 8000), 8000)
+    (tmp_path / "tones" / "empty.wav").write_bytes(wav(0))
+    (tmp_path / "tones" / "text.wav").write_text("not sound")
+    bad = ["tones/long.wav\tab", "tones/empty.wav\tab", "tones/text.wav\tab", "tones/none.wav\tab", "tones/0.wav\t  "]
+    path.write_text("\n".join([*bad, *path.read_text().splitlines()[1:]]) + "\n")
+    speech = opened(path, longest=4.0)
+    assert len(list(speech.read("train"))) + len(list(speech.read("valid"))) == 39
+    told = "\n".join(speech.left_out.values())
+    for reason in (
+        "long.wav: 5.0 seconds; task.longest is 4",
+        "empty.wav: 0 samples",
+        "text.wav: cannot read as sound",
+        "none.wav: cannot read: No such file",
+        "0.wav: has no transcript",
+    ):
+        assert reason in told
+    path.write_text("tones/0.wav and no tab\n")
+    with pytest.raises(SaccadeError, match=r"tones.tsv:1: 1 columns"):
+        list(opened(path).read("train"))
+
+
+def test_the_usual_rate_is_that_of_most_recordings_up_to_what_speech_needs(tmp_path: Path) -> None:
+    path = write_tones(tmp_path, 30)
+    assert opened(path).usual_rate() == 8000
+    for number in range(30):
+        soundfile.write(tmp_path / "tones" / f"{number}.wav", np.zeros(4800), 48000)
+    assert opened(path).usual_rate() == 16000
+    path.write_text("tones/none.wav\tab\n" * 3)
+    with pytest.raises(SaccadeError, match=r"no recording is left for the train part"):
+        opened(path).usual_rate()
+
+
+def frames_in(folder: Path, lengths: list[int], names: list[str], part: str = "train") -> None:
+    features = np.arange(2 * sum(lengths), dtype=np.float16).reshape(-1, 2)
+    np.savez(folder / f"{part}.npz", features=features, lengths=np.array(lengths, dtype=np.int32))
+    rows = [f"{name}\t{length}\tWHAT  {name} SAID" for name, length in zip(names, lengths, strict=True)]
+    (folder / f"{part}.tsv").write_text("\n".join(["utt_id\tframes\ttext", *rows]) + "\n")
+
+
+def test_ready_frames_belong_to_their_recordings_and_speakers_are_held_out(tmp_path: Path) -> None:
+    names = [f"an{number}-s{number // 2}-b" for number in range(80)]
+    lengths = [number % 7 + 1 for number in range(80)]
+    frames_in(tmp_path, lengths, names)
+    speech = opened(tmp_path)
+    assert speech.features == 2
+    parts = {part: list(speech.read(part)) for part in PARTS[:2]}
+    speakers = {part: {each.name.split("-")[1] for each in found} for part, found in parts.items()}
+    assert speakers["train"] and speakers["valid"]
+    assert not speakers["train"] & speakers["valid"]
+    assert len(parts["train"]) + len(parts["valid"]) == 80
+    starts = np.cumsum([0, *lengths])
+    for each in [*parts["train"], *parts["valid"]]:
+        number = names.index(each.name)
+        assert each.text == f"WHAT {each.name} SAID"
+        assert each.heard.tolist() == [[2.0 * row, 2.0 * row + 1] for row in range(*starts[number : number + 2])]
+
+
+def test_a_validation_part_of_its_own_is_used_as_it_is(tmp_path: Path) -> None:
+    frames_in(tmp_path, [3] * 40, [f"a-s{number}-b" for number in range(40)])
+    frames_in(tmp_path, [4, 5], ["v-x-b", "v-y-b"], "valid")
+    speech = opened(tmp_path)
+    assert [each.name for each in speech.read("valid")] == ["v-x-b", "v-y-b"]
+    assert len(list(speech.read("train"))) == 40
+
+
+def test_frames_that_do_not_fit_their_list_are_refused(tmp_path: Path) -> None:
+    frames_in(tmp_path, [3, 4], ["a-s-b", "b-t-b"])
+    good = (tmp_path / "train.tsv").read_text()
+    (tmp_path / "train.tsv").write_text(good.replace("\t4\t", "\t5\t"))
+    with pytest.raises(SaccadeError, match=r"train.tsv:3: b-t-b \| 5 \| .*: must be a name, 4 as in train.npz"):
+        list(opened(tmp_path).read("train"))
+    (tmp_path / "train.tsv").write_text(good.splitlines()[0] + "\n")
+    with pytest.raises(SaccadeError, match=r"0 recordings, and 2 in train.npz"):
+        list(opened(tmp_path).read("train"))
+    np.savez(tmp_path / "train.npz", features=np.zeros((5, 2)), lengths=np.array([3, 4]))
+    with pytest.raises(SaccadeError, match="do not fit"):
+        opened(tmp_path)
+    (tmp_path / "train.npz").write_bytes(b"nothing")
+    with pytest.raises(SaccadeError, match=r"train.npz: cannot read"):
+        opened(tmp_path)
+
+
+def test_a_recording_without_frames_or_with_wild_ones_is_left_out(tmp_path: Path) -> None:
+    names = [f"a{number}-s{number}-b" for number in range(40)]
+    frames_in(tmp_path, [0, *[2] * 39], names)
+    with np.load(tmp_path / "train.npz") as arrays:
+        features = arrays["features"].copy()
+    features[0, 1] = np.inf
+    np.savez(tmp_path / "train.npz", features=features, lengths=np.array([0, *[2] * 39]))
+    speech = opened(tmp_path)
+    assert sum(len(list(speech.read(part))) for part in PARTS[:2]) == 38
+    assert sorted(speech.left_out.values()) == [
+        "a0-s0-b: has no frames",
+        "a1-s1-b: has frames that are not finite",
+    ]

@@ -1,0 +1,155 @@
+"""Maps of images and sounds on paper: the image once per word, letters under their sound, one page for all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.axes import Axes
+from PIL import Image
+
+from saccade.maps import render
+from saccade.maps.axes import AttentionMap, Frames, Grid, Tokens
+from saccade.maps.render import figure_of, save_maps, to_json
+from tests.maps.drawn import caption, image, self_attention, spoken
+
+
+def titles(axes: list[Axes]) -> list[str]:
+    return [each.get_title() or each.get_title(loc="left") for each in axes]
+
+
+def over(axes: Axes) -> np.ndarray:
+    """What was drawn last."""
+    return np.asarray(axes.get_images()[-1].get_array())
+
+
+def test_the_plain_image_comes_first_and_then_one_for_each_word() -> None:
+    pixels = image()
+    panels = figure_of([caption(3, Grid(3, 4, pixels))]).axes
+    assert titles(panels) == ["image", "w0", "w1", "w2"]
+    assert np.array_equal(over(panels[0]), pixels)
+    assert [len(each.get_images()) for each in panels] == [1, 2, 2, 2]
+
+
+def test_without_an_image_the_cells_are_shown_as_they_are() -> None:
+    panels = figure_of([caption(2, Grid(3, 4))]).axes
+    assert titles(panels) == ["w0", "w1"]
+    assert np.array_equal(over(panels[1]), np.eye(12)[1].reshape(3, 4))
+
+
+def test_weights_lie_over_their_part_of_the_image() -> None:
+    panel = figure_of([caption(7, Grid(3, 4, image()))]).axes[7]  # w6: row 2, column 3
+    drawn = panel.get_images()[-1]
+    smooth = over(panel)
+    row, column = np.unravel_index(smooth.argmax(), smooth.shape)
+    assert row / smooth.shape[0] * 3 == pytest.approx(1.5, abs=0.1)
+    assert column / smooth.shape[1] * 4 == pytest.approx(2.5, abs=0.1)
+    assert drawn.get_extent() == panel.get_images()[0].get_extent()
+    assert drawn.get_clim()[1] == pytest.approx(smooth.max())
+    assert smooth.min() == 0
+
+
+def test_weights_are_clear_where_nothing_was_looked_at() -> None:
+    colours = figure_of([caption(1, Grid(2, 2, image()))]).axes[1].get_images()[-1].get_cmap()
+    assert colours(0.0)[3] == 0.0
+    assert 0.5 < colours(1.0)[3] < 1.0
+
+
+def test_at_most_six_pictures_stand_in_a_line() -> None:
+    panels = figure_of([caption(12, Grid(4, 4, image()))]).axes
+    tops = [round(each.get_position().y1, 3) for each in panels]
+    lines = [tops.count(top) for top in sorted(set(tops), reverse=True)]
+    assert lines == [5, 5, 3]
+    assert tops == sorted(tops, reverse=True)
+
+
+def test_heads_are_averaged_unless_asked_for_or_in_several_maps() -> None:
+    map_ = caption(2, Grid(2, 2), heads=3)
+    sound = spoken("ab", 10, heads=3)
+    assert len(figure_of([map_]).axes) == 2
+    assert len(figure_of([sound]).axes) == 1
+    assert len(figure_of([map_], every_head=True).axes) == 3 * 2
+    assert len(figure_of([map_, sound]).axes) == 3 * 2 + 3
+    assert len(figure_of([map_, sound], every_head=False).axes) == 2 + 1
+
+
+def test_cells_that_look_are_framed() -> None:
+    panels = figure_of([self_attention(Grid(4, 4, image()), heads=2)], every_head=True).axes
+    few = ["row 2, column 2", "row 2, column 3", "row 3, column 2", "row 3, column 3"]
+    assert titles(panels) == 2 * ["image", "mean of all cells", *few]
+    (frame,) = panels[3].patches
+    assert (frame.get_x(), frame.get_y(), frame.get_width(), frame.get_height()) == (2, 1, 1, 1)
+
+
+def test_letters_stand_under_their_sound() -> None:
+    spectrogram = np.arange(80 * 5).reshape(80, 5)
+    above, beneath = figure_of([spoken("hi u", 20, spectrogram=spectrogram)]).axes
+    assert above.get_shared_x_axes().joined(above, beneath)
+    assert above.get_xlim() == beneath.get_xlim() == (0.0, 2.0)
+    assert above.get_position().y0 > beneath.get_position().y1
+    assert (above.get_position().x0, above.get_position().x1) == (beneath.get_position().x0, beneath.get_position().x1)
+    assert over(above).shape == (5, 80, 3)
+    assert [label.get_text() for label in beneath.get_yticklabels()] == ["h", "i", "␣", "u"]
+    assert beneath.get_images()[0].get_extent() == [0.0, 2.0, 4.0, 0.0]
+    assert beneath.get_xlabel() == "seconds"
+
+
+def test_every_head_stands_under_one_spectrogram() -> None:
+    axes = figure_of([spoken("ab", 10, heads=3, spectrogram=np.ones((10, 2)))], every_head=True).axes
+    assert len(axes) == 4
+    assert [bool(each.get_xlabel()) for each in axes] == [False, False, False, True]
+
+
+def test_silence_without_a_logarithm_is_drawn() -> None:
+    spectrogram = np.full((10, 3), -np.inf)
+    spectrogram[5, :2] = 1.0, 0.0
+    colours = over(figure_of([spoken("ab", 10, spectrogram=spectrogram)]).axes[0])
+    assert colours[2, 5].sum() > colours[0, 0].sum() == colours[1, 5].sum()  # low bands are at the foot
+
+
+def test_maps_of_all_kinds_share_a_page() -> None:
+    words = AttentionMap("words", torch.eye(3).expand(2, -1, -1), Tokens(("a", "b", "c")), Tokens(("d", "e", "f")))
+    figure = figure_of([caption(2, Grid(2, 2, image())), words, spoken("ab", 10)])
+    figure.draw_without_rendering()
+    boxes = [axes.get_position() for axes in figure.axes]
+    assert titles(figure.axes)[:5] == ["image", "w0", "w1", "words, head 1", "words, head 2"]
+    wide, high = figure.bbox.width, figure.bbox.height
+    for axes in figure.axes:
+        box = axes.get_tightbbox()
+        assert box is not None
+        assert box.x0 >= 0 and box.x1 <= wide and box.y0 >= 0 and box.y1 <= high
+    assert len(boxes) == 6
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf", "html", "json"])
+def test_every_pair_of_axes_is_written(ending: str, tmp_path: Path) -> None:
+    axes = [Tokens(("$a$", "<b>")), Grid(3, 4, image()), Frames(9, 0.1, np.ones((18, 4)))]
+    maps = [
+        AttentionMap("$map", torch.full((1, len(rows), len(columns)), 0.25, dtype=torch.bfloat16), rows, columns)
+        for rows in (axes if ending == "png" else axes[:1])
+        for columns in axes
+    ]
+    save_maps(maps, tmp_path / f"map.{ending}")
+    assert (tmp_path / f"map.{ending}").stat().st_size > 1000
+
+
+def test_pages_that_are_too_large_have_fewer_dots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(render, "AREA", 10_000)
+    save_maps([caption(2, Grid(2, 2))], tmp_path / "map.png")
+    with Image.open(tmp_path / "map.png") as picture:
+        assert 5_000 < picture.size[0] * picture.size[1] <= 10_500
+
+
+def test_json_says_what_the_axes_are() -> None:
+    maps = [caption(2, Grid(2, 3, image())), spoken("ab", 4)]
+    first, second = json.loads(to_json(maps))["maps"]
+    assert first["axes"] == {
+        "rows": {"kind": "tokens", "size": 2},
+        "columns": {"kind": "grid", "size": 6, "height": 2, "width": 3},
+    }
+    assert first["columns"][5] == "row 2, column 3"
+    assert second["axes"]["columns"] == {"kind": "frames", "size": 4, "seconds": 0.1}
+    assert second["columns"][3] == "0.30 s"

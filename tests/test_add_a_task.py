@@ -1,0 +1,28 @@
+"""docs/add-a-task.md does what it says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from saccade import api
+from saccade.errors import SaccadeError
+
+PAGE = Path(__file__).parents[1] / "docs" / "add-a-task.md"
+
+
+def test_the_task_of_the_page_is_learned_loaded_and_looked_at(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    names: dict[str, Any] = {}
+    for block in blocks:
+        exec(block, names)
+    assert capsys.readouterr().out.startswith("2021-03-03\n")
+    again = names["again"]
+    assert again.evaluate()[0].value > 90
+    assert again.look("3 March 2021")[0].rows.labels[-1] == "<end>"
+    with pytest.raises(SaccadeError, match=r"task of one's own, dates.*saccade.load\(path, task=...\)"):
+        api.load("runs/dates")
