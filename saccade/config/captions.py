@@ -39,7 +39,7 @@ class ShowAttendTellSettings(Settings):
     cell: Literal["gru", "lstm"] = "lstm"
     attend: bool = True  # without, the mean of all cells is seen at each step: what looking is compared with
     gate: bool = True  # the state decides how much of what is seen counts for the next word
-    dropout: Share = 0.3  # of the decoder
+    dropout: Share = 0.2  # of the decoder; with much more it is long before it begins to see
 
 
 class CaptionTransformerSettings(Settings):

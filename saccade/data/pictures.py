@@ -77,9 +77,11 @@ def labelled_parts(path: str | Path) -> dict[str, Source]:
     path = Path(path)
     if path.is_dir():
         entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
+        folders = [entry for entry in entries if entry.is_dir()]
+        if not all(_part_of(entry) for entry in folders):  # classes, one of which may be called train
+            entries = [entry for entry in entries if entry not in folders]
         found = {part: Source(entry) for entry in entries if (part := _part_of(entry))}
-        classes = [entry for entry in entries if entry.is_dir() and not _part_of(entry)]  # one may be called train
-        return found if "train" in found and not classes else {"train": Source(path)}
+        return found if "train" in found else {"train": Source(path)}
     if IDX_IMAGES.fullmatch(path.name):
         return {"train": Source(path)}
     with open_files(path) as files:

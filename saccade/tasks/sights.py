@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from saccade.data.images import Pixels
 from saccade.maps.record import record
 from saccade.maps.render import AttentionMap, Grid, Tokens
@@ -20,7 +22,7 @@ def look_at_image(encoder: ImageEncoder, pixels: Pixels, title: str) -> list[Att
     """
     module: Any = encoder
     with at_rest(module), record(module) as recording:
-        module(to_tensor(pixels[None]))
+        module(to_tensor(np.stack([pixels])))
     grid = Grid(encoder.side, encoder.side, pixels)
     layers = [seen.weights[0] for seen in recording]  # (H, S, S) each
     maps = [rollout(layers, grid, name=title)] if len(layers) > 1 else []

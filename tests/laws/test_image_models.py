@@ -45,7 +45,8 @@ def test_looking_changes_nothing_and_sees_every_cell(name: str) -> None:
 @pytest.mark.parametrize("name", IMAGE_MODELS)
 def test_where_something_stands_is_known(name: str) -> None:
     model, images = image_model(name), pixels(2)
-    assert not torch.allclose(model(images), model(images.flip(3)), atol=1e-5)
+    moved = images.roll(4, dims=3)  # the same squares at other places
+    assert not torch.allclose(model(images), model(moved), atol=1e-5)
 
 
 @pytest.mark.parametrize("name", CONTRASTIVE)

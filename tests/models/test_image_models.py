@@ -9,8 +9,10 @@ import torch
 
 from saccade.config.images import ClipSettings, CNNSettings, EfficientNetSettings, TextEncoderSettings, ViTSettings
 from saccade.errors import SaccadeError
+from saccade.modality.image import to_tensor
 from saccade.models.clip import LARGEST_SCALE, clip, contrastive_loss, limit_scale
 from saccade.models.cnn import FrozenEye
+from saccade.models.efficientnet import DEVIATION, MEAN, EfficientNetLite0
 from saccade.models.images import image_classifier, image_encoder
 from saccade.models.shapes import parameter_count
 from saccade.train.trainer import named_tensors
@@ -79,6 +81,12 @@ def test_what_a_frozen_eye_saw_before_is_as_good_as_the_image() -> None:
     assert not seen.requires_grad
     torch.testing.assert_close(encoder(seen).states, encoder(images).states)
     assert {name.split(".")[0] for name in named_tensors(encoder)} == {"project", "norm"}  # type: ignore[arg-type]
+
+
+def test_a_frozen_eye_sees_pixels_as_it_was_trained_to() -> None:
+    pixels = torch.randint(256, (1, 32, 32, 3), dtype=torch.uint8)
+    wanted = EfficientNetLite0()(to_tensor(pixels, mean=MEAN, deviation=DEVIATION))
+    torch.testing.assert_close(FrozenEye()(to_tensor(pixels)), wanted.flatten(1, 2), rtol=0, atol=1e-4)
 
 
 def test_the_contrastive_loss_is_the_papers() -> None:

@@ -94,6 +94,7 @@ def test_the_loss_on_attention_is_the_formula_and_ignores_padding(task_of, data:
     batch = task.collate(few, range(2))
     assert (batch.target == PAD).any()
     loss = task.loss(model, batch)
+    assert all(attention.tap is None for _, attention in attentions(model))
     assert batch.counts["doubly_stochastic"] == 2
     assert loss["doubly_stochastic"].weight == 0.5
     with record(model) as recording:
@@ -105,7 +106,6 @@ def test_the_loss_on_attention_is_the_formula_and_ignores_padding(task_of, data:
     torch.testing.assert_close(loss["doubly_stochastic"].sum, sum(alone))
     loss["doubly_stochastic"].sum.backward()
     assert model.decoder.writer.attention.query.weight.grad.abs().sum() > 0
-    assert all(attention.tap is None for _, attention in attentions(model))
 
 
 @pytest.mark.parametrize("settings", [("model.attend=false",), ("task.doubly_stochastic=0",)])

@@ -16,6 +16,7 @@ from saccade.decode import Beam
 from saccade.errors import SaccadeError
 from saccade.maps.render import Grid
 from saccade.tasks.classify_images import ClassifyImages
+from tests.data.test_pictures import write_idx
 from tests.shapes import SHAPES, drawn, write_classes
 
 TINY = (
@@ -164,6 +165,20 @@ def test_a_network_with_self_attention_shows_its_cells_and_one_without_shows_not
     assert len(only.rows) == 9
     without = api.train("classify-images-quick", out=tmp_path / "b", settings=common)
     assert without.look(picture) == []
+
+
+def test_numbers_of_an_idx_file_get_their_names_and_its_images_can_be_looked_at(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    grey = random.integers(256, size=(60, 12, 12))
+    for part, count in (("train", 60), ("t10k", 20)):
+        write_idx(tmp_path / f"{part}-images-idx3-ubyte.gz", grey[:count])
+        write_idx(tmp_path / f"{part}-labels-idx1-ubyte.gz", np.arange(count) % 3)
+    settings = [f"task.data={tmp_path}", *TINY, "task.names=[bag, shoe, hat]", "train.steps=2"]
+    trained = api.train("classify-images-quick", out=tmp_path / "run", settings=settings)
+    assert {score.name for score in trained.evaluate("test")[4:]} == {"bag", "shoe", "hat"}
+    name, answer, _ = trained.score().samples[0]
+    assert name.startswith("train-images-idx3-ubyte.gz ")
+    assert trained.look(name)[0].name == f"what made it {answer}"
 
 
 def test_broken_images_are_told_and_left_out(tmp_path: Path) -> None:

@@ -98,6 +98,17 @@ def test_a_batch_has_different_images_with_one_caption_each_drawn_anew(data: Pat
     assert one.counts == {"loss": 8, "accuracy": 8}
 
 
+def test_a_scale_that_has_grown_too_large_is_taken_back_before_the_next_update(data: Path, tmp_path: Path) -> None:
+    task = prepared(data, tmp_path)
+    model = task.model()
+    with torch.no_grad():
+        model.log_scale.fill_(9.0)
+    loss = task.loss(model, task.collate(task.examples("train")[:4], range(4)))
+    assert float(model.log_scale.detach().exp()) == pytest.approx(100, rel=1e-5)
+    assert loss["loss"].sum.requires_grad
+    assert loss["accuracy"].weight == 0
+
+
 def test_lines_of_one_image_are_one_example(tmp_path: Path) -> None:
     random = np.random.default_rng(2)
     lines = []
@@ -155,6 +166,7 @@ def test_scores_come_both_ways_with_chance_control_and_labels_nobody_trained(tra
     assert scores[5].signature.startswith("chance 3.1;")  # two right ones among 64
     assert scores[6].value == pytest.approx(100 * 10 / 32)
     assert scores[0].value > scores[6].value
+    assert scores[0].value > scores[7].value
     assert scores[-1].value == 25
     decisive = trained.score()
     assert decisive.main == "text to image R@10"

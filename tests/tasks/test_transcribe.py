@@ -238,6 +238,8 @@ def test_a_resumed_training_repeats_its_augmentation_bit_for_bit(tones: Path, tm
 def test_a_model_that_cannot_hear_is_refused_with_those_that_can(tones: Path) -> None:
     with pytest.raises(SaccadeError, match=r"'transformer' cannot transcribe.*listen_attend_spell, speech_transformer"):
         made(f"task.data={tones}", "model.kind=transformer")
+    with pytest.raises(SaccadeError, match=r"'speech_transformer' cannot reverse; there are sutskever, bahdanau"):
+        api.make_task(load_recipe("reverse", ["model.kind=speech_transformer"]))
     with pytest.raises(SaccadeError, match=r"coverage_penalty"):
         made(f"task.data={tones}", "decode.coverage_penalty=0.2")
     with pytest.raises(SaccadeError, match=r"heads 3 does not divide width 128"):
