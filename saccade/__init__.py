@@ -8,6 +8,8 @@ model.predict(["a b c"])[0].text
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -40,3 +42,18 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *__all__])
+
+
+class _Package(ModuleType):
+    """`train` is a function here and a folder, too: importing from the folder must not hide the function."""
+
+    @property
+    def train(self) -> Any:
+        return __getattr__("train")
+
+    @train.setter
+    def train(self, folder: ModuleType) -> None:
+        """What the import system does after `import saccade.train`; the folder stays in sys.modules."""
+
+
+sys.modules[__name__].__class__ = _Package

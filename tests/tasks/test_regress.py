@@ -79,7 +79,7 @@ def test_the_gaussian_process_beside_it_is_the_formula(run: Path) -> None:
     assert isinstance(task, Regress)
     x = task.tables[1][:3, :-1]
     rows = torch.arange(len(model.targets))  # type: ignore[arg-type]
-    noise = float(((model(model.examples, without=rows) - model.targets) ** 2).mean())
+    noise = float(((model(model.examples, without=rows) - model.targets) ** 2).mean().detach())
     expected = gaussian_process_mean(
         task._scaled_inputs(x).double(),
         model.examples.double(),  # type: ignore[union-attr,operator]
