@@ -21,6 +21,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from saccade.api import for_people, make_task
 from saccade.config import Recipe
 from saccade.data.vocab import SPECIALS
+from saccade.errors import SaccadeError
+from saccade.models import MODELS
 from saccade.models.shapes import EncoderDecoder, parameter_count
 from saccade.nn.losses import token_loss
 from saccade.train.optim import make_optimizer
@@ -62,6 +64,8 @@ def plan(recipe: Recipe, *, probe: bool = True) -> Plan:
 
 
 def _plan(recipe: Recipe, probe: bool) -> Plan:
+    if recipe.model.kind not in MODELS and recipe.model.kind != "fitted":
+        raise SaccadeError(f"only models from text to text are counted so far, and {recipe.model.kind} is none")
     task = make_task(recipe)
     recipe, _ = task.fitted()
     with TemporaryDirectory() as directory:

@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "tasks": {"metrics", "modality", "tasks", "models", "nn", "data", "decode", "maps", "config", "errors"},
     "train": {"train", "tasks.base", "data.batching", "config", "errors"},
     "api": {"translation", "metrics", "tasks", "train", "models", "decode", "maps", "config", "errors"},
-    "plan": {"api", "models", "nn", "data", "train", "config"},
+    "plan": {"api", "models", "nn", "data", "train", "config", "errors"},
     "verify": {"api", "tasks", "train", "models", "data", "decode", "maps", "errors"},
     "translation": {"config", "tasks", "data", "decode", "maps", "metrics", "errors"},
     "report": {"api", "ladder", "maps", "metrics", "models", "tasks", "train"},

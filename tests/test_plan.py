@@ -8,6 +8,7 @@ import pytest
 
 from saccade.api import make_task
 from saccade.config import load_recipe
+from saccade.errors import SaccadeError
 from saccade.models.shapes import parameter_count
 from saccade.plan import LENGTH, plan
 from tests.test_cli import saccade  # noqa: F401 - a fixture
@@ -48,3 +49,8 @@ def test_the_command_shows_it_all_within_eighty_columns(saccade, tmp_path: Path)
     code, out, _ = saccade("plan", "translate", "--source", "a.fr", "--target", "a.fr", "--no-probe")
     assert code == 0
     assert "encoder embedding" in out
+
+
+def test_a_model_that_cannot_be_counted_yet_is_refused_in_words() -> None:
+    with pytest.raises(SaccadeError, match="only models from text to text are counted so far, and kernel is none"):
+        plan(load_recipe("regress"))
