@@ -75,7 +75,7 @@ def test_it_is_small_and_whole() -> None:
 
 
 def test_the_card_says_what_one_must_know() -> None:
-    for fact in ("CC BY 2.0 FR", "tatoeba.org", "manythings.org/anki", "BLEU", "chrF", "signature", "minutes", "swap"):
+    for fact in ("CC BY 2.0 FR", "tatoeba.org", "manythings.org/anki", "BLEU", "chrF", "Signatures", "minutes", "swap"):
         assert fact in CARD, fact
     assert re.search(r"valid.*\d\d\.\d ± \d\.\d", CARD)
     assert re.search(r"test.*\d\d\.\d ± \d\.\d", CARD)

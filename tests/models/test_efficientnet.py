@@ -16,7 +16,8 @@ from saccade.models import efficientnet
 from saccade.models.efficientnet import STAGES, EfficientNetLite0, published_weights
 from saccade.train.optim import make_optimizer
 
-# What the package efficientnet_lite_pytorch answers to `waves` of these sizes: its four highest logits, and the first four of the thousand.
+# What the package efficientnet_lite_pytorch answers to `waves` of these sizes: its four highest logits, and the first
+# four of the thousand.
 RECORDED = {
     (224, 224): ({807: 8.13178, 906: 6.13351, 401: 5.76062, 905: 4.87228}, [-0.19001, 1.32331, 0.74674, -1.44771]),
     (64, 96): ({723: 23.06486, 645: 20.37129, 462: 17.78954, 772: 17.58114}, [0.26417, 0.17236, 0.93354, -6.84656]),
