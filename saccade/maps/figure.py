@@ -98,7 +98,7 @@ def _tables(maps: list[AttentionMap]) -> Section:
 
 def _table(axes: Axes, title: str, weights: Tensor, map_: AttentionMap) -> None:
     axes.imshow(weights.float().cpu().numpy(), cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto")
-    axes.set_title(_text(title), fontsize=9)
+    axes.set_title(_text(title), fontsize=9, wrap=True)
     axes.set_xticks(range(len(map_.columns)), [_plain(label) for label in map_.columns.labels], rotation=90, fontsize=8)
     axes.set_yticks(range(len(map_.rows)), [_plain(label) for label in map_.rows.labels], fontsize=8)
     axes.xaxis.tick_top()
