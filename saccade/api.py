@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from saccade.metrics import Score
 from saccade.models.shapes import Ensemble, parameter_count
 from saccade.tasks import TASKS
 from saccade.tasks.base import Concluding, Prediction, Scores, Task
-from saccade.train.checkpoint import Checkpoint
+from saccade.train.changes import FILES, changed_recipe, listed
 from saccade.train.progress import Event
 from saccade.train.run import Run
 from saccade.train.signals import StopRequest
@@ -29,11 +28,6 @@ from saccade.train.tensorboard import on_board, require_tensorboard
 from saccade.train.trainer import Trainer, averaged, load_tensors
 from saccade.translation import translate_lines
 
-# keys of a task that name its data
-FILES = (
-    *("source", "target", "valid_source", "valid_target", "alignments"),
-    *("data", "valid", "test", "images", "zero_shot"),
-)
 SHIPPED = Path(__file__).parent / "shipped" / "fr-en"  # the run of the French-to-English model in the package
 
 
@@ -127,10 +121,10 @@ def resumed(
         raise SaccadeError(f"{run.path} has weights to use but no checkpoint to go on from: train a new run")
     with run.lock():
         checkpoint = run.latest()
-        recipe, changes = _changed(run, checkpoint, settings)
+        recipe, changes = changed_recipe(run, checkpoint, settings)
         if changes and not override:
             title = f"{run.path} would go on with other settings than it was trained with; --override if you mean it:"
-            raise SaccadeError(_listed(title, changes))
+            raise SaccadeError(listed(title, changes))
         task = task or make_task(recipe)
         if checkpoint is None:  # it was killed before its first save: it begins once more
             run.cut_metrics(-1)
@@ -261,40 +255,6 @@ def make_task(recipe: Recipe) -> Task:
     if recipe.model.kind == "fitted" and recipe.task.kind != "translate":
         raise SaccadeError(f"model.kind 'fitted' is for translate; say which model is to {recipe.task.kind}")
     return TASKS[recipe.task.kind](recipe)
-
-
-def _changed(run: Run, checkpoint: Checkpoint | None, settings: Sequence[str]) -> tuple[Recipe, list[str]]:
-    """The recipe that a run would go on with, and in words how it differs from the one it was trained with.
-
-    Model and task must stay as they are, but files may have moved: whether they are the same is seen when they are
-    read.
-    """
-    where = f"{run.path}/recipe.yaml"
-    after = parse_recipe(run.recipe_text, where, settings)
-    trained = None if checkpoint is None else checkpoint.state.get("recipe")  # older checkpoints do not say
-    before = parse_recipe(run.recipe_text, where)
-    if checkpoint is not None and trained is not None:
-        before = parse_recipe(json.dumps(trained), f"step {checkpoint.step} of {run.path}")  # JSON is YAML as well
-    old, new = (_flat(recipe.model_dump(mode="json")) for recipe in (before, after))
-    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-    changes = {key: f"{key}: {old.get(key)} -> {new.get(key)}" for key in keys}
-    moved = {f"task.{name}" for name in FILES}
-    fixed = [change for key, change in changes.items() if key.split(".")[0] in ("task", "model") and key not in moved]
-    if fixed:
-        raise SaccadeError(_listed("a run goes on with its own task and model; for others start a new run:", fixed))
-    return after, list(changes.values())
-
-
-def _listed(title: str, items: Sequence[str]) -> str:
-    return "\n  ".join([title, *items])
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"train": {"steps": 5}} -> {"train.steps": 5}"""
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat
 
 
 def _open(path: str | Path, task: Task | None, settings: Sequence[str] = ()) -> tuple[Run, Recipe, Task]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,6 @@ from saccade.errors import SaccadeError
 from saccade.formulas import doubly_stochastic_penalty
 from saccade.maps.record import attentions, record
 from saccade.maps.render import Grid
-from saccade.models.efficientnet import PACKAGE
 from saccade.tasks.caption import CaptionImages
 from saccade.verify import verify
 from tests.scenes import SIZE, scenes, write_scenes
@@ -39,7 +37,6 @@ MODELS = {
     "on a grid that attends": ("model.image.attention=true",),
 }
 EVERY = pytest.mark.parametrize("name", MODELS)
-NEEDS_WEIGHTS = pytest.mark.skipif(find_spec(PACKAGE) is None, reason="the frozen weights are not installed")
 
 
 @pytest.fixture(scope="module")
@@ -257,7 +254,6 @@ def test_what_cannot_describe_images_is_refused(task_of, data: Path, settings: t
         task_of(data, *settings).model()
 
 
-@NEEDS_WEIGHTS
 def test_a_frozen_encoder_looks_once_and_sees_the_same(task_of, data: Path) -> None:
     settings = ("model.image={kind: efficientnet, width: 8}", f"task.size={2 * SIZE}")
     task = task_of(data, *settings)
