@@ -7,19 +7,21 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import torch
 from torch import nn
 
 from saccade.config import Recipe, dump_recipe, load_recipe, parse_recipe
-from saccade.decode import Method
+from saccade.decode import Method, Sample
 from saccade.errors import SaccadeError
 from saccade.maps.render import AttentionMap
 from saccade.metrics import Score
 from saccade.models.shapes import Ensemble, parameter_count
 from saccade.tasks import TASKS
-from saccade.tasks.base import Concluding, Prediction, Scores, Task
+from saccade.tasks.base import Concluding, Prediction, Scores, Starting, Task
+from saccade.tasks.continuing import Continuation
+from saccade.tasks.language import Language
 from saccade.train.changes import FILES, changed_recipe, listed
 from saccade.train.progress import Event
 from saccade.train.run import Run
@@ -97,12 +99,16 @@ def begin(
     elif settings:
         recipe = parse_recipe(dump_recipe(recipe), "recipe", settings)
     task = task or make_task(recipe)
+    started = _started(task, recipe)
     recipe, reasons = task.fitted()
     run = Run.create(out, dump_recipe(recipe))
     try:
         with run.lock():
-            notes = _prepared(run, task)
-        return Training(run, recipe, _trainer(task, recipe), [*reasons, *notes])
+            notes = [*reasons, *_prepared(run, task)]
+        trainer = _trainer(task, recipe)
+        if started is not None:
+            notes += _adopted(trainer, started)
+        return Training(run, recipe, trainer, notes)
     except BaseException:
         shutil.rmtree(run.path, ignore_errors=True)  # nothing was trained: a corrected command must find the way free
         raise
@@ -128,9 +134,12 @@ def resumed(
         task = task or make_task(recipe)
         if checkpoint is None:  # it was killed before its first save: it begins once more
             run.cut_metrics(-1)
+            started = _started(task, recipe)
             recipe, reasons = task.fitted()
             notes = [*reasons, *_prepared(run, task)]
             trainer = _trainer(task, recipe)
+            if started is not None:
+                notes += _adopted(trainer, started)
         else:
             task.load(run.vocab)
             notes = []
@@ -184,6 +193,29 @@ def ensemble(paths: Sequence[str | Path], *, settings: Sequence[str] = ()) -> Pr
         raise SaccadeError("decode.coverage_penalty is of one model's attention: set it to 0 for several models")
     models: list[Any] = [member.model for member in members]
     return Predictor(first.task, Ensemble(models).eval(), first.recipe)
+
+
+def generate(
+    predictor: Predictor,
+    prompts: Sequence[str],
+    *,
+    tokens: int = 200,
+    method: Method | None = None,
+    beyond: Literal["slide", "stop"] = "slide",
+    stop: Sequence[str] = (),
+    tell: Callable[[str], None] | None = None,
+) -> list[Prediction]:
+    """Texts continued by a language model, by sampling unless another method is given; answers are without prompts.
+
+    Beyond the model's window the text slides on, or stops; it ends before the first of the texts in `stop`; `tell`
+    hears the one text as it grows.
+    """
+    task = predictor.task
+    if not isinstance(task, Language):
+        raise SaccadeError(f"a model for {predictor.recipe.task.kind} continues no text; train a language model")
+    how = Continuation(tokens, task.settings.window, beyond, tuple(stop), method or Sample())
+    with for_people():
+        return task.continued(predictor.model, prompts, how, tell)  # type: ignore[arg-type]
 
 
 def pack(path: str | Path, out: str | Path, *, half: bool = True) -> Run:
@@ -263,6 +295,25 @@ def _open(path: str | Path, task: Task | None, settings: Sequence[str] = ()) -> 
     task = task or make_task(recipe)
     task.load(run.vocab)
     return run, recipe, task
+
+
+def _started(task: Task, recipe: Recipe) -> Run | None:
+    """The run that a recipe begins with, its vocabulary given to the task."""
+    if recipe.train.start is None:
+        return None
+    if not isinstance(task, Starting):
+        raise SaccadeError(f"train.start: {recipe.task.kind} cannot begin with the weights of another run")
+    other = Run.open(recipe.train.start)
+    task.start(other.vocab, parse_recipe(other.recipe_text, f"{other.path}/recipe.yaml"))
+    return other
+
+
+def _adopted(trainer: Trainer, other: Run) -> Sequence[str]:
+    assert isinstance(trainer.task, Starting)
+    with for_people():
+        notes = trainer.task.adopt(trainer.model, other.weights()[0])
+    trainer.begin_average()
+    return notes
 
 
 def _prepared(run: Run, task: Task) -> Sequence[str]:

@@ -16,16 +16,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from saccade.api import for_people, make_task
 from saccade.config import Recipe
+from saccade.data.batching import Cursor
 from saccade.data.vocab import SPECIALS
-from saccade.errors import SaccadeError
 from saccade.models import MODELS
-from saccade.models.shapes import EncoderDecoder, parameter_count
+from saccade.models.shapes import parameter_count
 from saccade.nn.losses import token_loss
 from saccade.train.optim import make_optimizer
+from saccade.train.progress import Update
+from saccade.train.trainer import Trainer
 
 LENGTH = 32  # tokens of a sentence that operations and memory are counted with
 PROBE_STEPS = 3
@@ -34,7 +37,8 @@ BYTES = 4  # of a float32 number
 
 @dataclass(frozen=True)
 class Plan:
-    """The counts of one recipe. Operations are multiplications and additions, of one target token in training."""
+    """The counts of one recipe. Operations are multiplications and additions, of one target token in training, or of
+    one of what the loss is divided by (an image, a label)."""
 
     parts: dict[str, int]
     parameters: int
@@ -65,7 +69,7 @@ def plan(recipe: Recipe, *, probe: bool = True) -> Plan:
 
 def _plan(recipe: Recipe, probe: bool) -> Plan:
     if recipe.model.kind not in MODELS and recipe.model.kind != "fitted":
-        raise SaccadeError(f"only models from text to text are counted so far, and {recipe.model.kind} is none")
+        return _plan_of_a_batch(recipe, probe)
     task = make_task(recipe)
     recipe, _ = task.fitted()
     with TemporaryDirectory() as directory:
@@ -96,7 +100,46 @@ def _plan(recipe: Recipe, probe: bool) -> Plan:
     )
 
 
-def _parts(model: EncoderDecoder) -> dict[str, int]:
+def _plan_of_a_batch(recipe: Recipe, probe: bool) -> Plan:
+    """Of any task: a first batch of its own examples is counted as it goes through the model, on this machine."""
+    task = make_task(recipe)
+    recipe, _ = task.fitted()
+    with TemporaryDirectory() as directory:
+        task.prepare(Path(directory))
+        trainer = Trainer(task, recipe.train, recipe=recipe)
+    numbers, _ = next(trainer.batches.stream(Cursor()))
+    batch = task.collate([trainer.examples[number] for number in numbers], numbers)
+    counted, seen = FlopCounterMode(display=False), _Saved(trainer.model)
+    # the counter knows products, not the fused kernel; and without gradients the output layer makes none in advance
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), counted:
+        task.loss(trainer.model, batch)
+    with seen:
+        task.loss(trainer.model, batch)
+    items = max(batch.counts.get("loss", len(numbers)), 1)
+    speed = None
+    if probe:
+        begun, made = 0.0, 0
+        for step, update in zip(range(1 + PROBE_STEPS), trainer.steps(), strict=False):
+            made += update.tokens if step and isinstance(update, Update) else 0
+            begun = begun if step else time.monotonic()
+        speed = made / (time.monotonic() - begun)
+    parameters = parameter_count(trainer.model)
+    copies = 3 + (1 if recipe.train.average else 0)
+    forward = counted.get_total_flops() / items
+    return Plan(
+        parts=_parts(trainer.model),
+        parameters=parameters,
+        forward_flops=forward,
+        training_flops=3 * forward,
+        weight_bytes=BYTES * parameters,
+        optimizer_bytes=copies * BYTES * parameters,
+        activation_bytes=seen.total,
+        tokens_per_update=items * recipe.train.accumulate,
+        tokens_per_second=speed,
+    )
+
+
+def _parts(model: nn.Module) -> dict[str, int]:
     """Parameters by part; what is shared counts where it stands first."""
     parts: dict[str, int] = {}
     for name, parameter in model.named_parameters():
@@ -112,22 +155,32 @@ def _batch(rows: int, size: int) -> tuple[Tensor, Tensor]:
 
 
 def _saved_bytes(model: nn.Module, rows: int, size: int) -> int:
-    """Bytes of all tensors that the backward pass of one batch needs, parameters not counted, each storage once."""
-    own = {id(parameter) for parameter in model.parameters()}
-    seen: dict[int, Tensor] = {}
+    """Bytes of all tensors that the backward pass of one batch needs."""
+    source, target = _batch(rows, size)
+    seen = _Saved(model)
+    with seen:
+        model(source, None, target)
+    return seen.total
 
-    def pack(tensor: Tensor) -> Tensor:
-        base = tensor if tensor._base is None else tensor._base
-        if id(base) not in own:
-            seen[id(base)] = base
-        return tensor
 
-    with saved_tensors_hooks(pack, lambda tensor: tensor):
-        source, target = _batch(rows, size)
-        states = model(source, None, target)
-    total = sum(tensor.numel() * tensor.element_size() for tensor in seen.values())
-    del states
-    return total
+class _Saved(saved_tensors_hooks):
+    """What the backward pass needs of what is computed inside, parameters not counted, each storage once."""
+
+    def __init__(self, model: nn.Module):
+        own = {id(parameter) for parameter in model.parameters()}
+        self._seen: dict[int, Tensor] = {}
+
+        def pack(tensor: Tensor) -> Tensor:
+            base = tensor if tensor._base is None else tensor._base
+            if id(base) not in own:
+                self._seen[id(base)] = base
+            return tensor
+
+        super().__init__(pack, lambda tensor: tensor)
+
+    @property
+    def total(self) -> int:
+        return sum(tensor.numel() * tensor.element_size() for tensor in self._seen.values())
 
 
 def _probe(recipe: Recipe, build: Callable[[], Any], rows: int) -> float:

@@ -15,7 +15,8 @@ from saccade.data.vocab import END, PAD, START
 from saccade.decode import Beam, Greedy, never, search
 from saccade.errors import SaccadeError
 from saccade.maps.record import record
-from saccade.models.shapes import EncoderDecoder
+from saccade.models.shapes import EncoderDecoder, LanguageModel
+from saccade.tasks.running_text import WindowBatch
 from saccade.tasks.written import WrittenBatch
 from saccade.train.run import Run
 from saccade.train.trainer import load_tensors, named_tensors
@@ -42,9 +43,13 @@ def verify(predictor: Predictor) -> list[Law]:
     """Check the laws on the first validation examples of the model's own task."""
     examples = list(predictor.task.examples("valid"))[:SENTENCES]
     batch = predictor.task.collate(examples, range(len(examples)))
-    if not isinstance(batch, WrittenBatch):
-        raise SaccadeError(f"{predictor.recipe.task.kind} is no task from sequence to sequence; its laws are not known")
     single = named_tensors(predictor.model)
+    if isinstance(batch, WindowBatch):
+        language: LanguageModel = predictor.task.model().double().eval()  # type: ignore[assignment]
+        load_tensors(language, single, "the model")
+        return [*_language_laws(language, batch.tokens), _saved(single)]
+    if not isinstance(batch, WrittenBatch):
+        raise SaccadeError(f"{predictor.recipe.task.kind} writes no text; the laws of its models are not known here")
     model: EncoderDecoder = predictor.task.model().double().eval()  # type: ignore[assignment]
     load_tensors(model, single, "the model")
     if batch.source.is_floating_point():  # frames and images, as precise as the model
@@ -84,6 +89,27 @@ def _laws(model: EncoderDecoder, batch: WrittenBatch) -> Iterator[Law]:
     yield Law("the future changes nothing", float((whole - future)[:, :-1].abs().max()), TOLERANCE)
 
     yield _beam(model, batch)
+
+
+def _language_laws(model: LanguageModel, text: Tensor) -> Iterator[Law]:
+    given = text[:, :-1]
+    whole = model(given)
+
+    def law(name: str, other: Tensor) -> Law:
+        return Law(name, float((whole - other).abs().max()), TOLERANCE)
+
+    past = model.begin(len(given), given.shape[1])
+    steps = []
+    for tokens in given.split(1, dim=1):
+        state, past = model.decoder.step(tokens, past)
+        steps.append(state)
+    yield law("step by step equals all at once", torch.cat(steps, dim=1))
+    with record(model):
+        yield law("looking changes nothing (fused equals explicit)", model(given))
+    yield law("batch size changes nothing", torch.cat([model(row[None]) for row in given]))
+    changed = given.clone()
+    changed[:, -1] = given[:, -1].roll(1)
+    yield Law("the future changes nothing", float((whole - model(changed))[:, :-1].abs().max()), TOLERANCE)
 
 
 def _real(batch: WrittenBatch, number: int) -> Tensor:

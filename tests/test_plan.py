@@ -8,7 +8,6 @@ import pytest
 
 from saccade.api import make_task
 from saccade.config import load_recipe
-from saccade.errors import SaccadeError
 from saccade.models.shapes import parameter_count
 from saccade.plan import LENGTH, plan
 from tests.test_cli import saccade  # noqa: F401 - a fixture
@@ -51,6 +50,11 @@ def test_the_command_shows_it_all_within_eighty_columns(saccade, tmp_path: Path)
     assert "encoder embedding" in out
 
 
-def test_a_model_that_cannot_be_counted_yet_is_refused_in_words() -> None:
-    with pytest.raises(SaccadeError, match="only models from text to text are counted so far, and kernel is none"):
-        plan(load_recipe("regress"))
+def test_any_task_is_counted_by_a_batch_of_its_own() -> None:
+    """Regression compares each of n points with n others: the products are those of the kernel, and nothing else."""
+    counted = plan(load_recipe("regress", ["task.examples=50"]), probe=False)
+    assert counted.parameters == 1
+    assert counted.tokens_per_update > 30 and counted.activation_bytes > 0
+    assert counted.minutes(10) is None
+    probed = plan(load_recipe("regress", ["task.examples=50"]))
+    assert probed.tokens_per_second is not None and probed.tokens_per_second > 0

@@ -8,6 +8,7 @@ from pathlib import Path
 from threading import Event
 
 import pytest
+import torch
 
 from saccade import api
 from saccade.cli.terminal import arriving
@@ -399,3 +400,25 @@ def test_train_translate_without_files_says_what_is_missing(saccade) -> None:  #
     code, _, err = saccade("train", "translate", *sets())
     assert code == 2
     assert "task.source: missing" in err
+
+
+def test_a_trained_model_goes_on_with_other_pairs_and_new_words(trained: Path, tmp_path: Path) -> None:
+    """Words that had to be spelled become one piece, which begins as the mean of what spelled it."""
+    (tmp_path / "a.fr").write_text("un ornithorynque\ndeux ornithorynques\n" * 60)
+    (tmp_path / "a.en").write_text("one platypus\ntwo platypus\n" * 60)
+    files = [f"task.source={tmp_path / 'a.fr'}", f"task.target={tmp_path / 'a.en'}"]
+    files += [f"task.valid_source={tmp_path / 'a.fr'}", f"task.valid_target={tmp_path / 'a.en'}"]
+    settings = [*files, f"train.start={trained}", "task.extend=1"]
+    training = api.begin("translate", out=tmp_path / "more", settings=settings)
+    old, new = api.load(trained), training.trainer
+    word = new.task.pieces.encode("platypus")
+    assert len(word) == 1 and new.task.pieces.decode(word) == "platypus"
+    assert len(new.task.pieces) == len(old.task.pieces) + 1
+    before = dict(old.model.named_parameters())
+    for name, tensor in new.model.named_parameters():
+        if tensor.shape == before[name].shape:
+            assert torch.equal(tensor, before[name]), name
+        else:
+            assert torch.equal(tensor[:-1], before[name]), name
+            torch.testing.assert_close(tensor[-1], before[name][old.task.pieces.encode("platypus")].mean(0))
+    assert any("come from" in reason for reason in training.reasons)

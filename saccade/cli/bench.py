@@ -46,6 +46,19 @@ def bench_bottleneck(
     measure.save(result.content(), json_, bottleneck.to_figure(result) if out_ else None, out_)
 
 
+@bench.command("regression")
+def bench_regression(out_: Plot = None) -> None:
+    """Attention as kernel regression: the curves, what they were made of, and a real table."""
+    from saccade.bench import measure, regression
+
+    measure.require_writable(out_, None)
+    found = regression.fits(terminal.say)
+    terminal.out.print(regression.to_table(found))
+    if out_ is not None:
+        regression.to_figure(found).savefig(out_, dpi=100)
+        terminal.say(str(out_))
+
+
 @bench.command("pictures")
 def bench_pictures(
     out_: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the pictures go.")] = Path("pictures"),

@@ -1,8 +1,7 @@
-"""Verbs for any task: train, predict, look, verify, plan, report, pack, demo. torch is imported inside them only."""
+"""Verbs for any task: train, predict, look, verify, report, pack, demo. torch is imported inside them only."""
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Annotated
 
@@ -157,46 +156,6 @@ def verify(run: RunPath, step: Step = None, allow_nonfinite: AllowNonfinite = Fa
         table.add_row(law.name, f"{law.difference:.1e}", f"{law.tolerance:.0e}", "holds" if law.holds else "BROKEN")
     terminal.out.print(table)
     raise SystemExit(0 if all(law.holds for law in laws) else 1)
-
-
-@app.command()
-def plan(
-    recipe: Annotated[str, typer.Argument(help="A recipe by name or a YAML file.")],
-    settings: Settings = None,
-    source: Annotated[
-        Path | None, typer.Option(help="For translate: the sentences, or a .tsv with both sides.")
-    ] = None,
-    target: Annotated[Path | None, typer.Option(help="For translate: their translations.")] = None,
-    probe: Annotated[bool, typer.Option(help="Make a few updates to see how fast this machine is.")] = True,
-) -> None:
-    """What a recipe costs before it is trained: parameters, operations, memory, minutes on this machine."""
-    from rich.table import Table
-
-    from saccade.config import load_recipe
-    from saccade.plan import plan as count
-
-    loaded = load_recipe(recipe, [*terminal.files(source=source, target=target), *(settings or ())])
-    found = count(loaded, probe=probe)
-    table = Table(box=None, pad_edge=False, show_header=False)
-    for part, number in found.parts.items():
-        table.add_row(part, f"{number:,} parameters")
-    table.add_row("all", f"{found.parameters:,} parameters")
-    table.add_row(
-        "operations per target token",
-        f"{found.forward_flops / 1e6:,.1f} M forward, {found.training_flops / 1e6:,.1f} M in training",
-    )
-    table.add_row("memory to use it", f"{found.weight_bytes / 1e6:,.0f} MB of weights")
-    table.add_row(
-        "memory to train it",
-        f"{found.training_bytes / 1e6:,.0f} MB: weights, optimizer, "
-        f"{found.activation_bytes / 1e6:,.0f} MB for one batch",
-    )
-    if found.tokens_per_second is not None:
-        minutes = min(found.minutes(loaded.train.steps) or 0.0, loaded.train.minutes or math.inf)
-        table.add_row(
-            "on this machine", f"{found.tokens_per_second:,.0f} target tokens/s, at most {minutes:,.0f} minutes"
-        )
-    terminal.out.print(table)
 
 
 @app.command()

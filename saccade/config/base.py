@@ -23,7 +23,7 @@ def _number(value: Any) -> Any:
     return value
 
 
-def _listed(value: Any) -> Any:
+def listed(value: Any) -> Any:
     """A YAML list as a tuple, which cannot change; one text alone stands for a list of one."""
     return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
 
@@ -32,7 +32,8 @@ Float = Annotated[float, BeforeValidator(_number)]
 Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
 Share = Annotated[Float, Field(ge=0, lt=1)]
-Texts = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_listed)]
+Epsilon = Annotated[Float, Field(gt=0)]
+Texts = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(listed)]
 
 
 def require_divisor(name: str, part: int, whole_name: str, whole: int) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from saccade.config.base import Count, Float, Positive, Settings, Share, Texts, require_divisor
+from saccade.config.base import Count, Epsilon, Float, Positive, Settings, Share, Texts, require_divisor
 
 # A share of the images below one, a number of images from one on.
 Part = Annotated[Float, Field(gt=0)]
@@ -23,11 +23,15 @@ class ViTSettings(Settings):
     layers: Positive = 6
     positions: Literal["learned", "grid"] = "learned"  # grid: sines of row and column, nothing to learn
     class_token: bool = True  # one more vector that gathers the image; without it, the mean of all does
+    class_position: bool = False  # a learned position for it too, as published models have it
+    epsilon: Epsilon | None = None  # of the norms; none: 1e-5
     dropout: Share = 0.1
 
     @model_validator(mode="after")
     def _fits(self) -> ViTSettings:
         require_divisor("heads", self.heads, "width", self.width)
+        if self.class_position and not self.class_token:
+            raise ValueError("class_position is for a class_token, and there is none")
         if self.positions == "grid" and self.width % 4:
             raise ValueError(f"grid positions need a width that 4 divides; got {self.width}")
         return self

@@ -6,16 +6,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from saccade.config.base import Positive, Settings, Share, require_divisor
+from saccade.config.base import Epsilon, Positive, Settings, Share, require_divisor
 from saccade.config.captions import CaptionTransformerSettings, ShowAttendTellSettings
 from saccade.config.images import ClipSettings, CNNSettings, EfficientNetSettings, ViTSettings
+from saccade.config.interaction import ShowAttendInteractSettings
+from saccade.config.language import Activation, BERTSettings, GPTSettings, RecurrentLanguageSettings, XLNetSettings
+from saccade.config.questions import StackedAttentionSettings, VQATransformerSettings
 from saccade.config.regression import KernelSettings
 from saccade.config.sound import ListenAttendSpellSettings, SpeechTransformerSettings
+from saccade.config.walks import ListenAttendWalkSettings
 
 Cell = Literal["rnn", "gru", "lstm"]
-Activation = Literal[
-    "relu", "sigmoid", "tanh", "leaky_relu", "elu", "gelu", "gelu_tanh", "silu", "glu", "reglu", "geglu", "swiglu"
-]
 
 
 class SutskeverSettings(Settings):
@@ -90,12 +91,15 @@ class TransformerSettings(Settings):
     decoder_layers: Positive = 4
     order: Literal["pre", "post"] = "pre"  # where the norm stands in a residual
     norm: Literal["layer", "rms", "batch"] = "layer"
+    epsilon: Epsilon | None = None  # of the norms; none: 1e-5, and 1e-6 of rms
     activation: Activation = "relu"
     positions: Literal["sinusoidal", "learned", "rotary", "relative", "none"] = "sinusoidal"
     layout: Literal["halves", "interleaved"] = "halves"  # of sinusoidal and rotary columns
     combine: Literal["add", "concatenate"] = "add"  # positions to tokens
     longest: Positive = 512  # of learned positions
     tie: Literal["none", "output", "all"] = "output"  # which of the token tables are one
+    scaled: bool = True  # token vectors times the square root of the width
+    output_bias: bool = False  # a number that is added to each token's logit
     dropout: Share = 0.1
     attention_dropout: Share = 0.0  # on a processor more than 0 rules the fused kernel out
 
@@ -143,6 +147,14 @@ ModelSettings = Annotated[
     | ClipSettings
     | ShowAttendTellSettings
     | CaptionTransformerSettings
+    | ListenAttendWalkSettings
+    | ShowAttendInteractSettings
+    | StackedAttentionSettings
+    | VQATransformerSettings
+    | GPTSettings
+    | RecurrentLanguageSettings
+    | BERTSettings
+    | XLNetSettings
     | OwnModelSettings,
     Field(discriminator="kind"),
 ]

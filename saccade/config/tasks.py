@@ -8,10 +8,16 @@ from pydantic import Field, model_validator
 
 from saccade.config.base import Count, Float, Positive, Settings, Share
 from saccade.config.captions import CaptionSettings
+from saccade.config.classification import ClassifySettings
 from saccade.config.commands import FollowSettings
 from saccade.config.images import ClassifyImagesSettings, ContrastSettings
+from saccade.config.interaction import InteractSettings
+from saccade.config.language import LanguageSettings, MaskedSettings, PermutedSettings
+from saccade.config.questions import AnswerSettings
 from saccade.config.regression import RegressSettings
 from saccade.config.sound import TranscribeSettings
+from saccade.config.walks import WalkSettings
+from saccade.config.words import ReadSettings
 
 
 class RearrangeSettings(Settings):
@@ -46,6 +52,7 @@ class TranslateSettings(Settings):
     valid_examples: Positive = 500  # sentences that are translated at each evaluation
     # size of the shared vocabulary; none: from the size of the data
     pieces: Annotated[int, Field(ge=300, le=1_000_000)] | None = None
+    extend: Count = 0  # with train.start: so many frequent words of this data, in pieces so far, become one piece each
     longest: Positive = 100  # longer pairs, in pieces, are left out of training
     swap_names: Share = 0.0  # share of the pairs with a first name on both sides in which it becomes another name
 
@@ -77,7 +84,15 @@ TaskSettings = Annotated[
     | ClassifyImagesSettings
     | ContrastSettings
     | CaptionSettings
+    | ReadSettings
+    | AnswerSettings
     | FollowSettings
+    | WalkSettings
+    | InteractSettings
+    | LanguageSettings
+    | ClassifySettings
+    | MaskedSettings
+    | PermutedSettings
     | OwnTaskSettings,
     Field(discriminator="kind"),
 ]

@@ -20,6 +20,8 @@ class OptimizerSettings(Settings):
     beta2: Share = 0.98
     epsilon: Rate = 1e-9
     weight_decay: Annotated[Float, Field(ge=0)] = 0.01  # on matrices only; adamw
+    # of the rate, from each block to the one below it: what was learned before stays more as it was
+    layer_decay: Annotated[Float, Field(gt=0, le=1)] = 1.0
 
 
 class ScheduleSettings(Settings):
@@ -53,6 +55,7 @@ class TrainSettings(Settings):
     patience: Positive | None = None  # stop after so many evaluations without a better score
     precision: Literal["float32", "bfloat16"] = "float32"  # of matrix products; bfloat16 where the processor has it
     threads: Positive | None = None  # None: as torch finds them
+    start: str | None = None  # a run whose vocabulary and weights, as far as they fit, this one begins with
     tensorboard: bool = False  # write the numbers for TensorBoard, too, into tensorboard/ of the run
 
 

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from saccade.data.extension import extended
 from saccade.errors import SaccadeError, did_you_mean
 
 PAD, START, END = 0, 1, 2
@@ -161,7 +162,9 @@ class Pieces:
 
     def __init__(self, tokenizer: Tokenizer):
         self._tokenizer = tokenizer
-        self._texts = {id_ + len(SPECIALS): piece for piece, id_ in tokenizer.get_vocab().items()}
+        # a word that was added has its space as it is
+        pieces = tokenizer.get_vocab().items()
+        self._texts = {id_ + len(SPECIALS): piece.replace(" ", "Ġ") for piece, id_ in pieces}
 
     @classmethod
     def learn(cls, texts: Iterable[str], size: int) -> Pieces:
@@ -177,11 +180,21 @@ class Pieces:
         tokenizer.train_from_iterator((" " + _without_endless_words(text) for text in texts), trainer)
         return cls(tokenizer)
 
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The library's own, which knows no special ids."""
+        return self._tokenizer
+
     def __len__(self) -> int:
         return len(SPECIALS) + self._tokenizer.get_vocab_size()
 
     def encode(self, text: str) -> list[int]:
         return self.encode_all([text])[0]
+
+    def extended(self, texts: Iterable[str], count: int) -> tuple[Pieces, list[list[int]]]:
+        """With so many more pieces, frequent words that take several so far; and of each, the ids that spelled it."""
+        larger, spelled = extended(self._tokenizer, lambda word: self.encode(word.removeprefix(" ")), texts, count)
+        return Pieces(larger), spelled
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """Many texts at the speed of the library. A lone surrogate, half a character, becomes U+FFFD."""

@@ -3,7 +3,7 @@
 from saccade.decode.methods import Beam, Greedy, Live, Method, Sample
 from saccade.decode.phrases import Including, Phrase, containing, without
 from saccade.decode.rules import Rule, minimum_length, never, no_repeat, prefix
-from saccade.decode.search import Hypothesis, rerank_by_coverage, search
+from saccade.decode.search import Hypothesis, Stop, rerank_by_coverage, search
 
 __all__ = [
     "Beam",
@@ -15,6 +15,7 @@ __all__ = [
     "Phrase",
     "Rule",
     "Sample",
+    "Stop",
     "containing",
     "minimum_length",
     "never",

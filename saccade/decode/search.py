@@ -4,8 +4,8 @@
     ranking in a beam     = score / ((5 + length) / 6)^alpha                                           (Wu et al. 2016)
 
 Letters: B sentences, W live hypotheses of each, R = B W rows, V vocabulary. A hypothesis says why it stopped: "eos"
-(the end token), "stop" (a stop sequence), "length" (the limit) or "constraint" (the rules left nothing that may
-follow).
+(the end token), "stop" (as the caller's `stop` says), "length" (the limit) or "constraint" (the rules left nothing that
+may follow).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from saccade.errors import SaccadeError
 from saccade.nn.cache import Past
 
 Step = Callable[[Tensor, Past], tuple[Tensor, Past]]  # tokens (R, t), past -> logits (R, V), past
+Stop = Callable[[Sequence[int]], bool]
 Stopped = Literal["eos", "stop", "length", "constraint"]
 
 
@@ -46,25 +47,27 @@ def search(
     step: Step,
     past: Past,
     *,
-    start: int,
+    start: int | Sequence[int],
     end: int,
     limits: Sequence[int],
     method: Method | None = None,
     rules: Sequence[Rule] = (),
-    stop: Sequence[Sequence[int]] = (),
+    stop: Stop | None = None,
+    tell: Callable[[Live], None] | None = None,
 ) -> list[list[Hypothesis]]:
     """The best hypotheses of each sentence, best first; those that ended come before those that were cut.
 
-    `past` holds one row per sentence; `limits` says how many tokens each may have.
+    `past` holds one row per sentence; `start` is the token before an answer, one for all or one for each; `limits` says
+    how many tokens each may have. `stop` says of an answer so far whether it ends here. `tell` is called with the live
+    hypotheses after each step.
     """
     method = method or Greedy()
     count, device = len(past.position), past.position.device
     if len(limits) != count or min(limits, default=1) < 1:
         raise SaccadeError(f"search needs a limit of 1 or more for each of {count} sentences; got {list(limits)}")
     ledgers = [Ledger(method, limit) for limit in limits]
-    stops = {tuple(sequence) for sequence in stop}
     everyone = torch.arange(count, device=device)
-    last = torch.full((count, 1), start, device=device)
+    last = torch.tensor([start] * count if isinstance(start, int) else list(start), device=device)[:, None]
     live = Live(
         everyone, everyone * 0, last[:, :0], torch.zeros(count, 0, device=device), torch.zeros(count, device=device)
     )
@@ -91,7 +94,7 @@ def search(
 
         # who ends, who goes on, whose sentence is done
         going = [
-            _sort_out(_sentence(grown, number), possible[number].tolist(), ledgers, end, stops)
+            _sort_out(_sentence(grown, number), possible[number].tolist(), ledgers, end, stop)
             for number in range(len(rows))
         ]
         kept = [number for number, places in enumerate(going) if places]
@@ -103,6 +106,8 @@ def search(
         spare = torch.tensor([[p >= len(going[n]) for p in range(width)] for n in kept], device=device).flatten()
         live = replace(live, score=live.score.masked_fill(spare.bool(), -torch.inf))
         last = live.tokens[:, -1:]
+        if tell is not None:
+            tell(live)
         past = past.select(rows.flatten()[flat])
         past = past if len(kept) == len(rows) else past.keep(torch.tensor(kept, dtype=torch.long, device=device))
     return [ledger.best() for ledger in ledgers]
@@ -137,9 +142,7 @@ class Ledger:
         return (ranked[0] + ranked[1])[: self.method.best]
 
 
-def _sort_out(
-    grown: Live, possible: list[bool], ledgers: list[Ledger], end: int, stops: set[tuple[int, ...]]
-) -> list[int]:
+def _sort_out(grown: Live, possible: list[bool], ledgers: list[Ledger], end: int, stop: Stop | None) -> list[int]:
     """Enter into the sentence's ledger what ends, and say which candidates go on."""
     ledger = ledgers[int(grown.sentence[0])]
     token, score = grown.tokens[:, -1].tolist(), grown.score.tolist()
@@ -151,7 +154,7 @@ def _sort_out(
         stopped: Stopped | None = None
         if last == end:
             stopped = "eos"
-        elif stops and _ends_with(grown.tokens[place].tolist(), stops):
+        elif stop is not None and stop(grown.tokens[place].tolist()):
             stopped = "stop"
         elif grown.tokens.shape[1] >= ledger.limit:
             stopped = "length"
@@ -187,10 +190,6 @@ def _apply(rules: Sequence[Rule], live: Live, log_p: Tensor) -> Tensor:
 
 def _sentence(grown: Live, number: int) -> Live:
     return Live(*(value[number] for value in vars(grown).values()))
-
-
-def _ends_with(tokens: list[int], stops: set[tuple[int, ...]]) -> bool:
-    return any(tuple(tokens[-len(stop) :]) == stop for stop in stops)
 
 
 def rerank_by_coverage(

@@ -1,4 +1,5 @@
-"""What an attention map is: weights between two axes, each of which is words, cells of an image, or time."""
+"""What an attention map is: weights between two axes, each of which is words, cells of an image, time, or steps of a
+walk."""
 
 from __future__ import annotations
 
@@ -34,28 +35,31 @@ class Tokens:
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """An axis of the cells of an image, in reading order; with the image, bytes (H, W, 3), to draw upon."""
+    """An axis of the cells of an image, in reading order; with the image, bytes (H, W, 3), to draw upon. Where the
+    image was another one each time, `images` has one for each that looked."""
 
     kind: ClassVar[str] = "grid"
     height: int
     width: int
     image: NDArray[np.uint8] | None = None
+    images: tuple[NDArray[np.uint8], ...] = ()
 
     def __post_init__(self) -> None:
         if self.height < 1 or self.width < 1:
             raise SaccadeError(f"a grid has one row and one column at least; got {self.height} x {self.width}")
-        if self.image is not None:
-            shape = tuple(self.image.shape)
-            if self.image.dtype != np.uint8 or len(shape) != 3 or shape[2] != 3 or 0 in shape:
-                raise SaccadeError(f"an image is bytes of shape (height, width, 3); got {self.image.dtype} {shape}")
+        for image in self.images if self.image is None else (self.image, *self.images):
+            shape = tuple(image.shape)
+            if image.dtype != np.uint8 or len(shape) != 3 or shape[2] != 3 or 0 in shape:
+                raise SaccadeError(f"an image is bytes of shape (height, width, 3); got {image.dtype} {shape}")
 
     def __len__(self) -> int:
         return self.height * self.width
 
     # Pixels are not compared: grids are the same that lie over the same array.
     def __eq__(self, other: object) -> bool:
-        same = isinstance(other, Grid) and (self.height, self.width) == (other.height, other.width)
-        return same and self.image is other.image  # type: ignore[attr-defined]
+        if not isinstance(other, Grid) or (self.height, self.width) != (other.height, other.width):
+            return False
+        return self.image is other.image and [*map(id, self.images)] == [*map(id, other.images)]
 
     def __hash__(self) -> int:
         return hash((self.height, self.width, id(self.image)))
@@ -111,7 +115,29 @@ class Frames:
         return Frames(math.ceil(self.count / per), self.seconds * per, self.spectrogram)
 
 
-Axis = Tokens | Grid | Frames
+@dataclass(frozen=True)
+class Steps:
+    """An axis of the steps of a walk: what was done at each, the pose (x, y, heading) in which it was chosen, and the
+    plan to draw it upon. Headings are degrees: 0 is up, 90 to the right."""
+
+    kind: ClassVar[str] = "steps"
+    labels: tuple[str, ...]
+    poses: tuple[tuple[int, int, int], ...]
+    corridors: tuple[tuple[tuple[int, int], tuple[int, int], str], ...]  # from, to, floor
+    items: tuple[tuple[int, int, str], ...]  # x, y, what stands there
+
+    def __post_init__(self) -> None:
+        if len(self.labels) != len(self.poses):
+            raise SaccadeError(f"every step has a pose; got {len(self.labels)} steps and {len(self.poses)} poses")
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": self.kind, "size": len(self), "poses": [list(pose) for pose in self.poses]}
+
+
+Axis = Tokens | Grid | Frames | Steps
 
 
 @dataclass(frozen=True)
@@ -127,6 +153,9 @@ class AttentionMap:
         shape = (len(self.rows), len(self.columns))
         if self.weights.dim() != 3 or tuple(self.weights.shape[1:]) != shape:
             raise SaccadeError(f"map {self.name}: weights {tuple(self.weights.shape)} do not fit {shape} labels")
+        images = self.columns.images if isinstance(self.columns, Grid) else ()
+        if images and len(images) != len(self.rows):
+            raise SaccadeError(f"map {self.name}: {len(images)} images do not fit {len(self.rows)} rows")
 
     @property
     def heads(self) -> int:

@@ -1,4 +1,5 @@
-"""Attention maps as one figure: tables of words, images with what was looked at, sounds above what was heard.
+"""Attention maps as one figure: tables of words, images with what was looked at, sounds above what was heard, walks
+beside what was read.
 
 A figure is a column of sections. A section knows its size in inches, so that labels keep their size on any page.
 """
@@ -16,7 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from saccade.maps.axes import AttentionMap, Frames, Grid
+from saccade.maps.axes import AttentionMap, Frames, Grid, Steps
+from saccade.maps.paths import draw_plan, plan_size
 from saccade.maps.pictures import Picture, asking_of, grid_of, pictures_of
 from saccade.maps.png import coloured, reduced
 from saccade.maps.text import LABEL, percent, short
@@ -53,11 +55,9 @@ def figure_of(maps: Sequence[AttentionMap], *, every_head: bool | None = None) -
 
     heads = len(maps) > 1 if every_head is None else every_head
     sections: list[Section] = []
-    for is_table, group in groupby(maps, lambda map_: grid_of(map_) is None and not isinstance(map_.columns, Frames)):
-        if is_table:
-            sections.append(_tables(list(group)))
-        else:
-            sections += [_pictures(each, heads) if grid_of(each) is not None else _sound(each, heads) for each in group]
+    for make, group in groupby(maps, _section_of):
+        alike = list(group)
+        sections += [_tables(alike)] if make is None else [make(each, heads) for each in alike]
     width = max(section.width for section in sections)
     heights = [section.height for section in sections]
     tables = any(section.table for section in sections)
@@ -71,6 +71,15 @@ def figure_of(maps: Sequence[AttentionMap], *, every_head: bool | None = None) -
             place = cast("Sequence[FigureBase]", place.subfigures(1, 2, width_ratios=[section.width, rest]))[0]
         section.draw(place)
     return figure
+
+
+def _section_of(map_: AttentionMap) -> Callable[[AttentionMap, bool], Section] | None:
+    """What makes the section of a map; none for tables of words, which share one."""
+    if grid_of(map_) is not None:
+        return _pictures
+    if isinstance(map_.columns, Frames):
+        return _sound
+    return _walk if isinstance(map_.rows, Steps) else None
 
 
 # Words and words.
@@ -96,13 +105,36 @@ def _tables(maps: list[AttentionMap]) -> Section:
     return Section(across * max(wide, 3.2), down * max(high, 2.8), draw, table=True)
 
 
-def _table(axes: Axes, title: str, weights: Tensor, map_: AttentionMap) -> None:
-    axes.imshow(weights.float().cpu().numpy(), cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto")
+def _table(axes: Axes, title: str, weights: Tensor, map_: AttentionMap, *, darkest: float = 1.0) -> None:
+    axes.imshow(weights.float().cpu().numpy(), cmap="Blues", vmin=0.0, vmax=darkest, aspect="auto")
     axes.set_title(_text(title), fontsize=9, wrap=True)
     axes.set_xticks(range(len(map_.columns)), [_plain(label) for label in map_.columns.labels], rotation=90, fontsize=8)
     axes.set_yticks(range(len(map_.rows)), [_plain(label) for label in map_.rows.labels], fontsize=8)
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
+
+
+# Walks.
+
+
+def _walk(map_: AttentionMap, every_head: bool) -> Section:
+    """The plan with the steps, and beside it for each head what was read at each."""
+    steps, blocks = map_.rows, _heads(map_, every_head)
+    assert isinstance(steps, Steps)
+    plan, legend = plan_size(steps), 0.6
+    left, wide, high = 0.9, 0.27 * len(map_.columns), 0.27 * len(steps)
+    above = 2 * TITLE + 0.07 * max(len(short(label)) for label in map_.columns.labels)
+    table = above + high
+    size = (plan[0] + left + wide + EDGE, max(plan[1] + legend, len(blocks) * table) + 2 * EDGE)
+
+    def draw(figure: FigureBase) -> None:
+        draw_plan(figure.add_axes(_inches((0, size[1] - EDGE - plan[1], *plan), size)), steps)
+        for number, (title, weights) in enumerate(blocks, start=1):
+            box = (plan[0] + left, size[1] - EDGE - number * table, wide, high)
+            axes = figure.add_axes(_inches(box, size))
+            _table(axes, f"{title}, up to {percent(float(weights.max()))}", weights, map_, darkest=map_.top(weights))
+
+    return Section(*size, draw)
 
 
 # Images.
@@ -136,7 +168,8 @@ def _pictures(map_: AttentionMap, every_head: bool) -> Section:
                 left = EDGE + column * (wide + EDGE)
                 bottom = top - TITLE - line * pitch - SMALL - high
                 axes = figure.add_axes(_inches((left, bottom, wide, high), size))
-                _picture(axes, map_, grid, image, picture)
+                own = None if picture is None else picture.image
+                _picture(axes, map_, grid, image if own is None else reduced(own, PHOTO), picture)
 
     return Section(*size, draw)
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from saccade.errors import SaccadeError
 from saccade.maps.axes import AttentionMap, Tokens
-from saccade.maps.png import array_of, png_address
+from saccade.maps.png import array_of, images_of, png_address
 
 DIGITS = 4
 STRONGEST = 3  # places that are named for a row where there are too many for a table
@@ -41,7 +41,8 @@ def to_html(maps: Sequence[AttentionMap], title: str = "Where the model looked")
     script = "".join(_file(name) for name in SCRIPTS)
     name = first.name if first.heads == 1 else f"{first.name}, mean of {first.heads} heads"
     axes = [axis for map_ in maps for axis in (map_.rows, map_.columns)]
-    pictures = {id(array): array for axis in axes if (array := array_of(axis)) is not None}
+    arrays = [array for axis in axes for array in (array_of(axis), *images_of(axis)) if array is not None]
+    pictures = {id(array): array for array in arrays}
     fields = {
         "policy": _policy(script, pictures=bool(pictures)),
         "title": escape(_plain(title)),
@@ -79,6 +80,7 @@ def _data(maps: Sequence[AttentionMap], pictures: dict[int, NDArray[Any]]) -> st
             "columns": map_.columns.labels,
             "axes": {
                 side: {**axis.describe(), "picture": numbers.get(id(array_of(axis)))}
+                | ({"each": [numbers[id(image)] for image in images]} if (images := images_of(axis)) else {})
                 for side, axis in (("rows", map_.rows), ("columns", map_.columns))
             },
             "darkest": map_.top(map_.weights.new_zeros(1)),

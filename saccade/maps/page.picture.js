@@ -34,7 +34,7 @@ const pictureView = {
       gallery.append(...map.rows.map((label, number) => {
         const button = make("button", "small");
         button.type = "button";
-        const picture = pictureOf(map, "");
+        const picture = pictureOf(map, "", number);
         glow(picture, weights[number], grid);
         button.append(picture, make("span", "", spoken(label)));
         button.addEventListener("pointerenter", () => { if (!state.held) showRow(number); });
@@ -51,6 +51,7 @@ const pictureView = {
     const large = find("pictured").firstChild;
     large.setAttribute("aria-label", `${spoken(map.rows[number])}: the image and where it looked`);
     large.classList.toggle("held", state.held);
+    if (gridOf(map).each) large.querySelector("img").src = imageOf(gridOf(map), number).src;
     const looked = map.axes.columns.kind === "grid";
     glow(large, looked ? weights[number] : weights.map(() => 0), gridOf(map));
     spot(large.querySelector(".asking"), gridRows() ? number : -1, map.axes.rows);
@@ -78,18 +79,19 @@ const pictureView = {
 const gridRows = () => maps[state.map].axes.rows.kind === "grid";
 const gridOf = (map) => (map.axes.columns.kind === "grid" ? map.axes.columns : map.axes.rows);
 
-function imageOf(axis) {
+// The image of a row, where each has its own; else that of all.
+function imageOf(axis, row) {
   const image = make("img");
-  image.src = pictures[axis.picture];
+  image.src = pictures[axis.each?.[row] ?? axis.picture];
   image.alt = "";
   image.draggable = false;
   return image;
 }
 
-function pictureOf(map, className) {
+function pictureOf(map, className, row) {
   const grid = gridOf(map);
   const box = make("div", `picture ${className}`);
-  if (grid.picture !== null) box.append(imageOf(grid));
+  if (grid.picture !== null) box.append(imageOf(grid, row));
   else box.style.aspectRatio = `${grid.width} / ${grid.height}`;
   box.classList.toggle("bare", grid.picture === null);
   const canvas = make("canvas");

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from saccade.maps.axes import AttentionMap, Axis, Grid, Tokens
@@ -16,6 +18,7 @@ class Picture:
     label: str
     cells: Tensor
     asked: int | None = None
+    image: NDArray[np.uint8] | None = None  # its own, where not all lie over the same
 
 
 def grid_of(map_: AttentionMap) -> Grid | None:
@@ -36,7 +39,8 @@ def pictures_of(map_: AttentionMap, weights: Tensor) -> list[Picture]:
     over = weights if grid is map_.columns else weights.T
     cells = over.unflatten(1, (grid.height, grid.width))  # (asking, height, width)
     if isinstance(asking, Tokens):
-        return [Picture(label, each) for label, each in zip(asking.labels, cells, strict=True)]
+        own = grid.images or (None,) * len(asking)
+        return [Picture(label, each, image=image) for label, each, image in zip(asking.labels, cells, own, strict=True)]
     of = "cells" if isinstance(asking, Grid) else "times"
     few = [Picture(asking.labels[place], cells[place], place) for place in _few(asking)]
     return [Picture(f"mean of all {of}", cells.mean(0)), *few]

@@ -22,6 +22,11 @@ def array_of(axis: Axis) -> NDArray[Any] | None:
     return axis.spectrogram if isinstance(axis, Frames) else None
 
 
+def images_of(axis: Axis) -> tuple[NDArray[np.uint8], ...]:
+    """The images of an axis that was another one for each that looked; mostly none."""
+    return axis.images if isinstance(axis, Grid) else ()
+
+
 def png_address(array: NDArray[Any]) -> str:
     """An address that holds the picture itself, so that nothing is fetched: bytes (H, W, 3) as they are, numbers (T, F)
     in colours."""

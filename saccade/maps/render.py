@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from saccade.errors import SaccadeError
-from saccade.maps.axes import AttentionMap, Axis, Frames, Grid, Groups, Tokens
+from saccade.maps.axes import AttentionMap, Axis, Frames, Grid, Groups, Steps, Tokens
 from saccade.maps.figure import figure_of
 from saccade.maps.text import to_text
 
 __all__ = [
-    "AttentionMap", "Axis", "Frames", "Grid", "Groups", "Tokens", "figure_of", "save_maps", "to_json", "to_text",
+    "AttentionMap", "Axis", "Frames", "Grid", "Groups", "Steps", "Tokens",
+    "figure_of", "save_maps", "to_json", "to_text",
 ]  # fmt: skip
 
 FORMATS = (".png", ".svg", ".pdf", ".html", ".json")

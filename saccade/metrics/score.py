@@ -9,29 +9,41 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from saccade.errors import SaccadeError
 
+Item = TypeVar("Item")
+
 RESAMPLES = 1000
-SEED = 12345  # of the draws: the same answers have the same interval
+SEED = 12345  # of the draws: the same answers have the same interval, and the same control
 NORMAL = 1.959963984540054  # the middle 95% of a normal law reach so far
 
 
 @dataclass(frozen=True)
 class Score:
-    """A score in percent, the ends of its 95% interval where it was asked for, and how it was counted."""
+    """A score, in percent where nothing else is said, the ends of its 95% interval, and how it was counted."""
 
     name: str
     value: float
     interval: tuple[float, float] | None = None
     signature: str = ""
+    digits: int = 1
+
+    @property
+    def shown(self) -> str:
+        return f"{self.value:.{self.digits}f}"
+
+    @property
+    def ends(self) -> str:
+        """The interval for people; nothing where there is none."""
+        return "" if self.interval is None else f"[{', '.join(f'{end:.{self.digits}f}' for end in self.interval)}]"
 
     def __str__(self) -> str:
-        ends = "" if self.interval is None else f" [{self.interval[0]:.1f}, {self.interval[1]:.1f}]"
-        return f"{self.name} {self.value:.1f}{ends}"
+        return f"{self.name} {self.shown} {self.ends}".rstrip()
 
 
 def mean(values: np.ndarray) -> float:
@@ -65,6 +77,13 @@ def share_score(name: str, hits: np.ndarray) -> Score:
     """How many of all are hits, in percent, with Wilson's interval."""
     low, high = wilson_interval(int(hits.sum()), len(hits))
     return Score(name, 100 * float(hits.mean()), (100 * low, 100 * high))
+
+
+def exchanged(items: Sequence[Item]) -> list[Item]:
+    """Everybody has another's, and nobody of several the own one: what a control is scored with."""
+    order = np.random.default_rng(SEED).permutation(len(items))
+    others = dict(zip(order.tolist(), np.roll(order, 1).tolist(), strict=True))
+    return [items[others[number]] for number in range(len(items))]
 
 
 def check_matched(answers: Sized, references: Sequence[object]) -> None:

@@ -27,9 +27,9 @@ class CNNEncoder(nn.Module):
 
     class_token = False
 
-    def __init__(self, grid: GridEncoder, *, side: int, attention: GridSelfAttention | None = None):
+    def __init__(self, grid: GridEncoder, *, cells: tuple[int, int], attention: GridSelfAttention | None = None):
         super().__init__()
-        self.side, self.width = side, grid.width
+        self.cells, self.width = cells, grid.width
         self.grid, self.attention = grid, attention
 
     def forward(self, images: Tensor, mask: Tensor | None = None) -> Memory:  # noqa: ARG002 - images have no padding
@@ -56,9 +56,9 @@ class FrozenEncoder(nn.Module):
 
     class_token = False
 
-    def __init__(self, width: int, *, side: int, dropout: float = 0.0):
+    def __init__(self, width: int, *, cells: tuple[int, int], dropout: float = 0.0):
         super().__init__()
-        self.side, self.width = side, width
+        self.cells, self.width = cells, width
         self.eye = FrozenEye()
         self.project = nn.Linear(HEAD, width)
         self.norm = make_norm("layer", width)
@@ -73,14 +73,19 @@ class FrozenEncoder(nn.Module):
         return Memory(self.dropout(self.norm(self.project(cells))))
 
 
-def cnn_encoder(settings: CNNSettings, size: int) -> CNNEncoder:
-    """The encoder of images of `size` x `size` pixels."""
+def cnn_encoder(settings: CNNSettings, size: tuple[int, int]) -> CNNEncoder:
+    """The encoder of images of that height and width."""
     widths = [settings.width * 2**stage for stage in range(settings.stages)]
     grid = GridEncoder(3, widths, blocks=settings.blocks, dropout=settings.dropout)
     attention = GridSelfAttention(grid.width) if settings.attention else None
-    return CNNEncoder(grid, side=math.ceil(size / 2**settings.stages), attention=attention)
+    return CNNEncoder(grid, cells=_cells(size, 2**settings.stages), attention=attention)
 
 
-def efficientnet_encoder(settings: EfficientNetSettings, size: int) -> FrozenEncoder:
-    """The encoder of images of `size` x `size` pixels."""
-    return FrozenEncoder(settings.width, side=math.ceil(size / SQUEEZE), dropout=settings.dropout)
+def efficientnet_encoder(settings: EfficientNetSettings, size: tuple[int, int]) -> FrozenEncoder:
+    """The encoder of images of that height and width."""
+    return FrozenEncoder(settings.width, cells=_cells(size, SQUEEZE), dropout=settings.dropout)
+
+
+def _cells(size: tuple[int, int], pixels: int) -> tuple[int, int]:
+    """Rows and columns of cells that stand for a square of so many pixels of a side each."""
+    return math.ceil(size[0] / pixels), math.ceil(size[1] / pixels)

@@ -17,7 +17,7 @@ from saccade.nn.cache import Past
 from saccade.nn.convolution import ConvolutionDecoder, ConvolutionEncoder
 from saccade.nn.layers import Embedding, Output
 from saccade.nn.positions import Learned
-from saccade.nn.recurrent import Cell, RecurrentDecoder, RecurrentEncoder
+from saccade.nn.recurrent import Cell, Context, RecurrentDecoder, RecurrentEncoder
 from saccade.nn.scores import Additive, Bilinear, Dot, Score
 
 RecurrentSettings = SutskeverSettings | BahdanauSettings | LuongSettings
@@ -114,15 +114,7 @@ class ConvolutionTokenDecoder(nn.Module):
 def sutskever(settings: SutskeverSettings, source_size: int, target_size: int) -> EncoderDecoder:
     """Encoder and decoder joined by one vector of fixed size, given once or at each step."""
     encoder = _recurrent_encoder(settings, source_size)
-    writer = RecurrentDecoder(
-        settings.width,
-        settings.hidden,
-        memory_width=encoder.layers.width,
-        cell=settings.cell,
-        layers=settings.layers,
-        context=settings.context,
-        dropout=settings.dropout,
-    )
+    writer = without_attention(settings, encoder.layers.width, context=settings.context)
     return with_writer(encoder, writer, target_size, dropout=settings.dropout)
 
 
@@ -202,6 +194,19 @@ def look_then_move(settings: WriterSettings, memory_width: int, *, gate: bool = 
         context="look-then-move",
         attention=attention,
         gate=gate,
+        dropout=settings.dropout,
+    )
+
+
+def without_attention(settings: WriterSettings, memory_width: int, *, context: Context = "each") -> RecurrentDecoder:
+    """A writer that is given the summary of any memory of that width, once or at each step."""
+    return RecurrentDecoder(
+        settings.width,
+        settings.hidden,
+        memory_width=memory_width,
+        cell=settings.cell,
+        layers=settings.layers,
+        context=context,
         dropout=settings.dropout,
     )
 

@@ -15,13 +15,12 @@ from torch import Tensor, nn
 from saccade.config.captions import CaptionTransformerSettings, ShowAttendTellSettings
 from saccade.config.models import TransformerSettings
 from saccade.errors import SaccadeError
-from saccade.models.images import ImageEncoder, image_encoder
-from saccade.models.seq2seq import look_then_move, with_writer
+from saccade.models.images import ImageEncoder, Size, image_encoder
+from saccade.models.seq2seq import look_then_move, with_writer, without_attention
 from saccade.models.shapes import EncoderDecoder, Memory, pooled
 from saccade.models.transformer import TransformerDecoder, make_embedding, make_stack
 from saccade.nn.layers import Output, xavier
 from saccade.nn.positions import Grid2d, Sinusoidal
-from saccade.nn.recurrent import RecurrentDecoder
 
 
 class Sight(nn.Module):
@@ -34,7 +33,7 @@ class Sight(nn.Module):
     def __init__(self, image: ImageEncoder, *, image_width: int, width: int):
         super().__init__()
         self.image = image
-        self.side, self.first = image.side, int(image.class_token)  # a vector for the class is no place to look at
+        self.cells, self.first = image.cells, int(image.class_token)  # a vector for the class is no place to look at
         self.project = None if width == image_width else nn.Linear(image_width, width)
         if width % 4:
             raise SaccadeError(f"cells that know their row and column need a width that 4 divides; got {width}")
@@ -49,30 +48,22 @@ class Sight(nn.Module):
         seen = self.image(source, mask)
         cells = seen.states[:, self.first :]  # (B, L, D')
         cells = cells if self.project is None else self.project(cells)
-        grid = cells.unflatten(1, (self.side, -1))  # (B, H, W, D)
+        grid = cells.unflatten(1, (self.cells[0], -1))  # (B, H, W, D)
         memory = Memory((grid + self.positions(grid)).flatten(1, 2), seen.mask)
         return Memory(memory.states, memory.mask, pooled(memory, "mean")[:, None])
 
 
-def show_attend_tell(settings: ShowAttendTellSettings, target_size: int, size: int) -> EncoderDecoder:
-    """The captioner of images of `size` x `size` pixels."""
+def show_attend_tell(settings: ShowAttendTellSettings, target_size: int, size: Size) -> EncoderDecoder:
+    """The captioner of images of that size."""
     image, width = image_encoder(settings.image, size=size)
     if settings.attend:
         writer = look_then_move(settings, width, gate=settings.gate)
     else:
-        writer = RecurrentDecoder(
-            settings.width,
-            settings.hidden,
-            memory_width=width,
-            cell=settings.cell,
-            layers=settings.layers,
-            context="each",
-            dropout=settings.dropout,
-        )
+        writer = without_attention(settings, width)
     return with_writer(Sight(image, image_width=width, width=width), writer, target_size, dropout=settings.dropout)
 
 
-def caption_transformer(settings: CaptionTransformerSettings, target_size: int, size: int) -> EncoderDecoder:
+def caption_transformer(settings: CaptionTransformerSettings, target_size: int, size: Size) -> EncoderDecoder:
     """Likewise, with a decoder of Transformer blocks."""
     image, width = image_encoder(settings.image, size=size)
     shape = TransformerSettings(

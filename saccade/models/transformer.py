@@ -10,7 +10,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from saccade.config.models import TransformerSettings
-from saccade.models.shapes import EncoderDecoder, LanguageModel, Memory
+from saccade.models.shapes import EncoderDecoder, Memory
 from saccade.nn.attention import Attention
 from saccade.nn.cache import KeyValues, Past, capacity_for
 from saccade.nn.layers import Embedding, FeedForward, Output, Residual, make_norm
@@ -73,16 +73,8 @@ def transformer(settings: TransformerSettings, source_size: int, target_size: in
     decoder = TransformerDecoder(
         target, make_stack(settings, settings.decoder_layers, causal=True, cross=True), cross=True
     )
-    return EncoderDecoder(
-        encoder, decoder, Output(settings.width, target_size, tied=None if settings.tie == "none" else target)
-    )
-
-
-def causal_transformer(settings: TransformerSettings, size: int) -> LanguageModel:
-    """The decoder alone, as a language model: `decoder_layers` causal blocks without cross-attention."""
-    embedding = make_embedding(settings, size)
-    decoder = TransformerDecoder(embedding, make_stack(settings, settings.decoder_layers, causal=True), cross=False)
-    return LanguageModel(decoder, Output(settings.width, size, tied=None if settings.tie == "none" else embedding))
+    tied = None if settings.tie == "none" else target
+    return EncoderDecoder(encoder, decoder, Output(settings.width, target_size, tied=tied, bias=settings.output_bias))
 
 
 def make_embedding(settings: TransformerSettings, size: int) -> Embedding:
@@ -93,14 +85,27 @@ def make_embedding(settings: TransformerSettings, size: int) -> Embedding:
         positions = Sinusoidal(width, layout=settings.layout)
     elif settings.positions == "learned":
         positions = Learned(width, longest=settings.longest, deviation=1.0)  # beside token vectors of variance one
-    return Embedding(size, settings.width, positions=positions, combine=settings.combine, dropout=settings.dropout)
+    return Embedding(
+        size,
+        settings.width,
+        positions=positions,
+        combine=settings.combine,
+        scaled=settings.scaled,
+        dropout=settings.dropout,
+    )
 
 
 def make_stack(settings: TransformerSettings, layers: int, *, causal: bool = False, cross: bool = False) -> Stack:
     """Blocks of the settings, each with its own draw of initial weights."""
 
     def residual() -> Residual:
-        return Residual(settings.width, order=settings.order, norm=settings.norm, dropout=settings.dropout)
+        return Residual(
+            settings.width,
+            order=settings.order,
+            norm=settings.norm,
+            epsilon=settings.epsilon,
+            dropout=settings.dropout,
+        )
 
     def block() -> Block:
         attention = Attention(
@@ -120,7 +125,7 @@ def make_stack(settings: TransformerSettings, layers: int, *, causal: bool = Fal
             residual=residual,
         )
 
-    norm = make_norm(settings.norm, settings.width) if settings.order == "pre" else None
+    norm = make_norm(settings.norm, settings.width, epsilon=settings.epsilon) if settings.order == "pre" else None
     return Stack((block() for _ in range(layers)), norm=norm)
 
 

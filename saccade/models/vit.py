@@ -24,19 +24,19 @@ DEVIATION = 0.02  # of learned positions and of the class vector at the beginnin
 
 
 class LearnedGrid(nn.Module):
-    """A learned vector for each cell of a square grid; where `Grid2d` knows rows and columns, this knows cells only."""
+    """A learned vector for each cell of a grid; where `Grid2d` knows rows and columns, this knows cells only."""
 
-    def __init__(self, width: int, *, side: int):
+    def __init__(self, width: int, *, rows: int, columns: int):
         super().__init__()
-        self.side = side
-        self.cells = Learned(width, longest=side * side, deviation=DEVIATION)
+        self.shape = rows, columns
+        self.cells = Learned(width, longest=rows * columns, deviation=DEVIATION)
 
     def forward(self, grid: Tensor) -> Tensor:
         """Where the cells of a grid (B, H, W, D) stand -> (H, W, D)."""
         height, width = grid.shape[1:3]
-        if (height, width) != (self.side, self.side):
+        if (height, width) != self.shape:
             raise ValueError(
-                f"positions were learned for {self.side} x {self.side} cells, and there are {height} x {width}; "
+                f"positions were learned for {self.shape[0]} x {self.shape[1]} cells, and there are {height} x {width}; "
                 "resize the images, or use grid positions"
             )
         return self.cells(torch.arange(height * width, device=grid.device), height * width).unflatten(0, (height, -1))
@@ -45,7 +45,7 @@ class LearnedGrid(nn.Module):
 class ViTEncoder(nn.Module):
     """Images (B, 3, H, W) -> Memory of a vector per square, row by row, after that of the class where there is one.
 
-    Initial law of the class vector: normal with deviation 0.02.
+    Initial law of the class vector and of its position: normal with deviation 0.02.
     """
 
     def __init__(
@@ -54,39 +54,45 @@ class ViTEncoder(nn.Module):
         stack: Stack,
         *,
         positions: nn.Module,
-        side: int,
+        cells: tuple[int, int],
         class_token: bool = True,
+        class_position: bool = False,
         dropout: float = 0.0,
     ):
         super().__init__()
-        self.side, self.class_token, self.width = side, class_token, patches.width
+        self.cells, self.class_token, self.width = cells, class_token, patches.width
         self.patches, self.positions, self.stack = patches, positions, stack
         self.gather = nn.Parameter(torch.empty(patches.width)) if class_token else None
+        self.gather_at = nn.Parameter(torch.empty(patches.width)) if class_position else None
         self.dropout = Dropout(dropout)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        if self.gather is not None:
-            nn.init.normal_(self.gather, std=DEVIATION)
+        for vector in (self.gather, self.gather_at):
+            if vector is not None:
+                nn.init.normal_(vector, std=DEVIATION)
 
     def forward(self, images: Tensor, mask: Tensor | None = None) -> Memory:  # noqa: ARG002 - images have no padding
         cells = self.patches(images)  # (B, N, D)
         grid = cells.unflatten(1, (images.shape[2] // self.patches.size, -1))  # (B, H, W, D)
         cells = (grid + self.positions(grid)).flatten(1, 2)
         if self.gather is not None:
-            cells = torch.cat([self.gather.expand(len(cells), 1, -1), cells], dim=1)  # (B, 1 + N, D)
+            gather = self.gather if self.gather_at is None else self.gather + self.gather_at
+            cells = torch.cat([gather.expand(len(cells), 1, -1), cells], dim=1)  # (B, 1 + N, D)
         return Memory(self.stack(self.dropout(cells)))
 
 
-def vit_encoder(settings: ViTSettings, size: int) -> ViTEncoder:
-    """The encoder of images of `size` x `size` pixels."""
-    side, rest = divmod(size, settings.patch)
-    if rest or not side:
-        nearest = max(round(size / settings.patch), 1) * settings.patch
+def vit_encoder(settings: ViTSettings, size: tuple[int, int]) -> ViTEncoder:
+    """The encoder of images of that height and width."""
+    (height, width), patch = size, settings.patch
+    if height % patch or width % patch:
+        near = [max(round(side / patch), 1) * patch for side in size]
+        nearest = f"task.size that can is {near[0]}" if height == width else f"that can are {near[0]} x {near[1]}"
         raise SaccadeError(
-            f"images of {size} x {size} pixels cannot be cut into squares of model.patch {settings.patch}; "
-            f"the nearest task.size that can is {nearest}"
+            f"images of {height} x {width} pixels cannot be cut into squares of model.patch {patch}; "
+            f"the nearest {nearest}"
         )
+    rows, columns = height // patch, width // patch
     half = settings.width // 2
     blocks = TransformerSettings(
         width=settings.width,
@@ -94,15 +100,17 @@ def vit_encoder(settings: ViTSettings, size: int) -> ViTEncoder:
         hidden=settings.hidden,
         activation="gelu",
         positions="none",
+        epsilon=settings.epsilon,
         dropout=settings.dropout,
     )
     return ViTEncoder(
-        Patches(3, settings.width, size=settings.patch),
+        Patches(3, settings.width, size=patch),
         make_stack(blocks, settings.layers),
-        positions=LearnedGrid(settings.width, side=side)
+        positions=LearnedGrid(settings.width, rows=rows, columns=columns)
         if settings.positions == "learned"
         else Grid2d(Sinusoidal(half), across=Sinusoidal(half)),
-        side=side,
+        cells=(rows, columns),
         class_token=settings.class_token,
+        class_position=settings.class_position,
         dropout=settings.dropout,
     )

@@ -180,7 +180,7 @@ class Attention(nn.Module):
         """Queries (B, H, W T, K), where they stand, and how many hypotheses are folded into each sentence's row."""
         _check_vectors("the asking vectors", x, self.width)
         fold = _fold_of(x.shape[0], kv)
-        if fold > 1 and (self.causal or self.positions is not None):
+        if fold > 1 and (self.causal or self.score.placed or self.positions is not None):
             raise ValueError(f"{x.shape[0]} rows cannot share a memory of {kv.rows} rows where order matters")
         folded = x.reshape(kv.rows, fold * x.shape[1], x.shape[2])
         place = Place(_asking_places(kv, folded.shape[1]), _places(len(kv), x.device))

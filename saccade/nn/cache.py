@@ -7,7 +7,7 @@ per sentence), H heads, S remembered cells, K and E the widths of a head's keys 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -97,23 +97,39 @@ class Past:
         """Drop the memory of every other sentence."""
         return replace(self, memory=_map_tensors(lambda tensor: tensor.index_select(0, sentences), self.memory))
 
+    @staticmethod
+    def joined(pasts: Sequence[Past]) -> Past:
+        """Several pasts as the rows of one, each where it stands."""
+        caches = (leaf for past in pasts for leaf in pytree.tree_leaves(past.state, is_leaf=_is_cache))
+        capacity = max((len(leaf) for leaf in caches if _is_cache(leaf)), default=0)
+        used = max(past.used for past in pasts)
+        alike = [pytree.tree_flatten(replace(past._grown(capacity), used=used)) for past in pasts]
+        matched = zip(*(leaves for leaves, _ in alike), strict=True)
+        leaves = [torch.cat(same) if isinstance(same[0], Tensor) else same[0] for same in matched]
+        return pytree.tree_unflatten(leaves, alike[0][1])
+
     def room_for(self, steps: int) -> Past:
         """The same past with room for so many more cells: capacity doubles when it must."""
-        needed = capacity_for(self.used + steps)
-
-        def grow(leaf: Any) -> Any:
-            return leaf.grown(needed) if isinstance(leaf, KeyValues) and len(leaf) < needed else leaf
-
-        return replace(self, state=pytree.tree_map(grow, self.state, is_leaf=lambda x: isinstance(x, KeyValues)))
+        return self._grown(capacity_for(self.used + steps))
 
     def advanced(self, state: Any, steps: int) -> Past:
         """The past after so many more positions."""
         return replace(self, state=state, position=self.position + steps, used=self.used + steps)
 
+    def _grown(self, capacity: int) -> Past:
+        def grow(leaf: Any) -> Any:
+            return leaf.grown(capacity) if _is_cache(leaf) and len(leaf) < capacity else leaf
+
+        return replace(self, state=pytree.tree_map(grow, self.state, is_leaf=_is_cache))
+
 
 def capacity_for(cells: int) -> int:
     """The smallest power of two that holds so many cells."""
     return max(SMALLEST_CAPACITY, 1 << max(cells - 1, 0).bit_length())
+
+
+def _is_cache(leaf: Any) -> bool:
+    return isinstance(leaf, KeyValues)
 
 
 def _map_tensors(function: Callable[[Tensor], Tensor], tree: Any) -> Any:

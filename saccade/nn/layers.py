@@ -80,11 +80,12 @@ class SequenceBatchNorm(nn.Module):
         return self.norm(x.flatten(0, -2)).view(x.shape)
 
 
-def make_norm(name: NormName, width: int) -> nn.Module:
-    """A norm over the features of each vector. Initial law: scale one, shift zero."""
+def make_norm(name: NormName, width: int, *, epsilon: float | None = None) -> nn.Module:
+    """A norm over the features of each vector; `epsilon` keeps it from dividing by zero. Initial law: scale one, shift
+    zero."""
     makers: dict[str, Callable[[int], nn.Module]] = {
-        "layer": nn.LayerNorm,
-        "rms": lambda width: nn.RMSNorm(width, eps=1e-6),
+        "layer": lambda width: nn.LayerNorm(width, eps=epsilon or 1e-5),
+        "rms": lambda width: nn.RMSNorm(width, eps=epsilon or 1e-6),
         "batch": SequenceBatchNorm,
     }
     return choose("norm", name, makers)(width)
@@ -96,12 +97,20 @@ class Residual(nn.Module):
     post: y = norm(x + f(x))  (Vaswani et al. 2017)        pre: y = x + f(norm(x)), which trains more stably
     """
 
-    def __init__(self, width: int, *, order: Order = "pre", norm: NormName = "layer", dropout: float = 0.0):
+    def __init__(
+        self,
+        width: int,
+        *,
+        order: Order = "pre",
+        norm: NormName = "layer",
+        epsilon: float | None = None,
+        dropout: float = 0.0,
+    ):
         super().__init__()
         if order not in ("pre", "post"):
             raise ValueError(f"the norm's order must be 'pre' or 'post'; got {order!r}")
         self.order = order
-        self.norm = make_norm(norm, width)
+        self.norm = make_norm(norm, width, epsilon=epsilon)
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
@@ -138,7 +147,7 @@ class FeedForward(nn.Module):
 
 
 class Embedding(nn.Module):
-    """A learned vector for each token, times sqrt(D), with positions added or put beside it.
+    """A learned vector for each token, times sqrt(D) where `scaled`, with positions added or put beside it.
 
     Initial law: normal with variance 1 / D, so that scaled vectors have variance one and tied logits start small.
     """
@@ -150,6 +159,7 @@ class Embedding(nn.Module):
         *,
         positions: Positions | None = None,
         combine: Combine = "add",
+        scaled: bool = True,
         dropout: float = 0.0,
     ):
         super().__init__()
@@ -160,7 +170,7 @@ class Embedding(nn.Module):
             raise ValueError(f"positions of width {positions.width} cannot be added to tokens of width {width}")
         if taken >= width:
             raise ValueError(f"positions of width {taken} leave no room for tokens in a width of {width}")
-        self.vocabulary, self.width, self.combine = vocabulary, width, combine
+        self.vocabulary, self.width, self.combine, self.scaled = vocabulary, width, combine, scaled
         self.positions = positions
         self.weight = nn.Parameter(torch.empty(vocabulary, width - taken))
         self.dropout = Dropout(dropout)
@@ -176,10 +186,11 @@ class Embedding(nn.Module):
                 f"tokens must have shape (batch, positions) with one position at least; got {tuple(tokens.shape)}"
             )
         try:
-            x = F.embedding(tokens, self.weight) * math.sqrt(self.weight.shape[1])
+            x = F.embedding(tokens, self.weight)
         except IndexError as error:
             wrong = tokens[(tokens < 0) | (tokens >= self.vocabulary)][0]
             raise ValueError(f"token id {int(wrong)} is outside the vocabulary of {self.vocabulary} ids") from error
+        x = x * math.sqrt(self.weight.shape[1]) if self.scaled else x
         if self.positions is not None:
             length = tokens.shape[1]
             place = self.positions(torch.arange(length, device=tokens.device) if at is None else at, length).to(x.dtype)
@@ -226,6 +237,15 @@ def xavier(linear: nn.Linear) -> None:
     nn.init.xavier_uniform_(linear.weight)
     if linear.bias is not None:
         nn.init.zeros_(linear.bias)
+
+
+def draw_normal(model: nn.Module, deviation: float) -> None:
+    """Every matrix and every table of tokens of a model normal with the given deviation; biases stay as they are."""
+    for module in model.modules():
+        if isinstance(module, nn.Linear | Embedding):
+            nn.init.normal_(module.weight, std=deviation)
+        elif isinstance(module, Output) and module.own is not None:
+            nn.init.normal_(module.own, std=deviation)
 
 
 def choose(what: str, name: str, table: dict[str, Choice]) -> Choice:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from saccade.nn.positions import Sinusoidal
+
 
 @dataclass(frozen=True)
 class Place:
@@ -23,6 +25,8 @@ class Place:
 
 class Score(nn.Module):
     """Interface of all scores; `scale` is the factor of a plain dot product, or None when the score is not one."""
+
+    placed = False  # whether it depends on where vectors stand
 
     def scale(self, width: int) -> float | None:  # noqa: ARG002
         return None
@@ -88,6 +92,41 @@ class Bilinear(Score):
 
     def forward(self, query: Tensor, key: Tensor, place: Place) -> Tensor:  # noqa: ARG002
         return (query @ self.weight) @ key.transpose(-1, -2)
+
+
+class RelativeDot(Score):
+    """((q + u) . k + (q + v) . W R(t - s)) / sqrt(K): what is looked for, and how far away (Dai et al. 2019).
+
+    R are sinusoids of the distance, W turns them into keys of distances; u and v are what a head likes whoever asks.
+    `width` is that of R, in the paper the model's. Initial law: W Xavier uniform; u and v zero.
+    """
+
+    placed = True
+
+    def __init__(self, key_width: int, *, heads: int, width: int):
+        super().__init__()
+        self.sinusoids = Sinusoidal(width)
+        self.distance = nn.Linear(width, heads * key_width, bias=False)
+        self.content_bias = nn.Parameter(torch.empty(heads, key_width))
+        self.distance_bias = nn.Parameter(torch.empty(heads, key_width))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.xavier_uniform_(self.distance.weight)
+        nn.init.zeros_(self.content_bias)
+        nn.init.zeros_(self.distance_bias)
+
+    def forward(self, query: Tensor, key: Tensor, place: Place) -> Tensor:
+        asking, cells = query.shape[2], key.shape[2]
+        # every distance there can be: who asks stands at a cell, or beyond the last of them
+        reach = torch.arange(1 - cells, max(asking, cells), device=query.device)
+        sinusoids = self.sinusoids(reach, len(reach)).to(self.distance.weight.dtype)
+        far = self.distance(sinusoids).unflatten(-1, self.content_bias.shape).transpose(0, 1)  # (H, distances, K)
+        by_content = (query + self.content_bias[:, None]) @ key.transpose(-1, -2)  # (B, H, T, S)
+        by_distance = (query + self.distance_bias[:, None]) @ far.transpose(-1, -2)  # (B, H, T, distances)
+        apart = place.query_at[..., None] - place.key_at + cells - 1  # (T, S) or (B, T, S)
+        apart = apart if apart.dim() == 2 else apart[:, None]  # (B, 1, T, S)
+        return (by_content + by_distance.gather(-1, apart.expand_as(by_content))) / math.sqrt(query.shape[-1])
 
 
 class Gaussian(Score):

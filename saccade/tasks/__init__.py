@@ -58,6 +58,54 @@ def _caption(recipe: Recipe) -> Task:
     return CaptionImages(recipe)
 
 
+def _answer(recipe: Recipe) -> Task:
+    from saccade.tasks.answer import AnswerQuestions
+
+    return AnswerQuestions(recipe)
+
+
+def _walk(recipe: Recipe) -> Task:
+    from saccade.tasks.walk import FollowRoutes
+
+    return FollowRoutes(recipe)
+
+
+def _interact(recipe: Recipe) -> Task:
+    from saccade.tasks.interact import Interact
+
+    return Interact(recipe)
+
+
+def _classify(recipe: Recipe) -> Task:
+    from saccade.tasks.classify import Classify
+
+    return Classify(recipe)
+
+
+def _language(recipe: Recipe) -> Task:
+    from saccade.tasks.language import Language
+
+    return Language(recipe)
+
+
+def _masked(recipe: Recipe) -> Task:
+    from saccade.tasks.masked import Masked
+
+    return Masked(recipe)
+
+
+def _permuted(recipe: Recipe) -> Task:
+    from saccade.tasks.permuted import Permuted
+
+    return Permuted(recipe)
+
+
+def _read(recipe: Recipe) -> Task:
+    from saccade.tasks.read import ReadWords
+
+    return ReadWords(recipe)
+
+
 # kind in a recipe -> function that makes the task
 TASKS: dict[str, Callable[[Recipe], Task]] = {
     "copy": _rearrange,
@@ -70,4 +118,12 @@ TASKS: dict[str, Callable[[Recipe], Task]] = {
     "classify_images": _classify_images,
     "contrast": _contrast,
     "caption": _caption,
+    "read": _read,
+    "language": _language,
+    "classify": _classify,
+    "masked": _masked,
+    "permuted": _permuted,
+    "walk": _walk,
+    "interact": _interact,
+    "answer": _answer,
 }

@@ -130,6 +130,17 @@ class Traceable(Protocol):
 
 
 @runtime_checkable
+class Starting(Protocol):
+    """A task whose model may begin with the vocabulary and the weights of another run."""
+
+    def start(self, vocabulary: Path, recipe: Recipe) -> None:
+        """Take over the other run's vocabulary; before `fitted`, which may take over its model."""
+
+    def adopt(self, model: Any, tensors: Mapping[str, Tensor]) -> Sequence[str]:
+        """Copy into a new model what fits of the other run's weights; in words, what was taken and what was not."""
+
+
+@runtime_checkable
 class Concluding(Protocol):
     """A task that learns something about a trained model, which is then kept with the final weights."""
 

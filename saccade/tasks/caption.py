@@ -8,14 +8,11 @@ counts what tells an image from others, where BLEU is content with "a man on a" 
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,22 +26,21 @@ from saccade.data.vocab import END, START, Pieces
 from saccade.decode import Beam, Greedy, Hypothesis, Method
 from saccade.errors import SaccadeError
 from saccade.maps.record import watched
-from saccade.maps.render import AttentionMap, Grid
+from saccade.maps.render import AttentionMap
 from saccade.metrics import Score, caption_bleu, cider_d, rouge_l
+from saccade.metrics.score import exchanged
 from saccade.modality.image import Augment
 from saccade.models import CAPTIONERS
-from saccade.models.cnn import FrozenEye
-from saccade.models.shapes import EncoderDecoder, Memory
+from saccade.models.shapes import EncoderDecoder
 from saccade.nn.losses import doubly_stochastic
 from saccade.tasks.alignment import cross_attentions
-from saccade.tasks.answers import Plan, at_rest, search_answers
+from saccade.tasks.answers import Plan
 from saccade.tasks.base import Loss, Prediction, Scores, Term
-from saccade.tasks.sights import look_at_image
-from saccade.tasks.space import as_batch, in_parts
-from saccade.tasks.written import WrittenBatch, as_prediction, look_while_writing, written_batch, written_loss
+from saccade.tasks.sights import look_while_describing, predictions_of, search_descriptions
+from saccade.tasks.space import as_batch, looked_once
+from saccade.tasks.written import WrittenBatch, load_most_frequent, save_most_frequent, written_batch, written_loss
 
 EVEN = "doubly_stochastic"  # name of the second term of the loss
-SHUFFLE = 12345  # seed of the control
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,9 +101,7 @@ class CaptionImages:
         texts = [text.lower() for each in self.data.parts["train"] for text in each.captions]
         self._pieces = Pieces.learn(texts, self.settings.pieces)
         self._pieces.save(directory)
-        self._frequent = Counter(texts).most_common(1)[0][0]
-        content = json.dumps({"most_frequent": self._frequent}, ensure_ascii=False)
-        (directory / self.FILE).write_text(f"{content}\n", encoding="utf-8")
+        self._frequent = save_most_frequent(directory / self.FILE, texts)
         there, broken = self.data.read("train")
         self._pictures["train"] = self._seen(there)
         notes = told(broken, len(there) + len(broken), "images")
@@ -120,11 +114,7 @@ class CaptionImages:
 
     def load(self, directory: Path) -> None:
         self._pieces = Pieces.load(directory)
-        path = directory / self.FILE
-        try:
-            self._frequent = str(json.loads(path.read_text(encoding="utf-8"))["most_frequent"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise SaccadeError(f"{path}: cannot read: {error}") from error
+        self._frequent = load_most_frequent(directory / self.FILE)
 
     def place(self, number: int) -> str:
         return f"{self.settings.data}: {self.examples('train')[number].picture.name}"
@@ -174,14 +164,8 @@ class CaptionImages:
     def predict(self, model: EncoderDecoder, inputs: Sequence[str], method: Method | None = None) -> list[Prediction]:
         """Of image files, or of images of the validation part by name."""
         read = self.data.pixels(inputs)
-        there = [pixels for pixels in read if not isinstance(pixels, str)]
-        found = iter(self._answers(model, there, method))
-        return [
-            Prediction(name, refusal=pixels)
-            if isinstance(pixels, str)
-            else as_prediction(name, next(found), self.vocabulary)
-            for name, pixels in zip(inputs, read, strict=True)
-        ]
+        found = self._answers(model, [pixels for pixels in read if not isinstance(pixels, str)], method)
+        return predictions_of(inputs, read, found, self.vocabulary)
 
     def score(self, model: EncoderDecoder) -> Scores:
         """Of some validation images, chosen by hash."""
@@ -207,16 +191,13 @@ class CaptionImages:
         found = self._answers(model, [each.image for each in pictures])
         answers = [self.vocabulary.decode(hypotheses[0].tokens) for hypotheses in found]
         references = [each.captions for each in pictures]
-        order = np.random.default_rng(SHUFFLE).permutation(len(answers))
-        others = dict(zip(order.tolist(), np.roll(order, 1).tolist(), strict=True))  # nobody keeps the own one
-        shuffled = [answers[others[number]] for number in range(len(answers))]
         frequent = [self._frequent] * len(answers)
         return [
             cider_d(answers, references, interval=True),
             *caption_bleu(answers, references, interval=True),
             rouge_l(answers, references, interval=True),
             *_both(frequent, references, f"of always {self._frequent!r}"),
-            *_both(shuffled, references, "with captions shuffled against images"),
+            *_both(exchanged(answers), references, "with captions shuffled against images"),
         ]
 
     def look(
@@ -232,18 +213,8 @@ class CaptionImages:
             ids = list(hypothesis.tokens)
         else:
             ids = self.vocabulary.encode(target.lower())
-        batch = written_batch(as_batch([pixels]), None, [ids], [0])
-        with at_rest(model):
-            memory = model.encode(batch.source)
-        encoder: Any = model.encoder
-        # what the decoder did with what was seen; how it was seen has a class token perhaps, and is shown on its own
-        writes = EncoderDecoder(lambda *_: memory, model.decoder, model.output)
-        grid = Grid(encoder.side, encoder.side, pixels)
-        maps = look_while_writing(writes.train(model.training), batch, grid, self.vocabulary)
-        if not pieces:
-            rows, given = self.vocabulary.words([*ids, END]), self.vocabulary.words([START, *ids])
-            maps = [each.grouped(rows, given) for each in maps]
-        return maps + look_at_image(encoder.image, pixels, "how the image was seen")
+        groups = None if pieces else (self.vocabulary.words([*ids, END]), self.vocabulary.words([START, *ids]))
+        return look_while_describing(model, pixels, ids, self.vocabulary, groups)
 
     @property
     def _evens(self) -> bool:
@@ -253,21 +224,13 @@ class CaptionImages:
         self, model: EncoderDecoder, images: Sequence[Pixels | Tensor], method: Method | None = None
     ) -> list[list[Hypothesis]]:
         """Hypotheses for each image, best first."""
-
-        def encode(numbers: Sequence[int]) -> Memory:
-            return model.encode(as_batch([images[number] for number in numbers]))
-
-        limits = [self.settings.longest + 1] * len(images)
-        with at_rest(model):
-            return search_answers(model, encode, limits, Plan.of(self.recipe.decode, self.vocabulary, method))
+        plan = Plan.of(self.recipe.decode, self.vocabulary, method)
+        return search_descriptions(model, images, self.settings.longest + 1, plan)
 
     def _seen(self, there: Sequence[tuple[Any, Pixels]]) -> list[Picture]:
         """With what a frozen encoder sees in place of the pixels; with these where there is none."""
-        images: list[Pixels | Tensor] = [pixels for _, pixels in there]
-        if self._looks_once:
-            eye = FrozenEye()
-            with torch.no_grad():
-                images = [cells.half() for part in in_parts(images) for cells in eye(as_batch(part))]
+        pixels = [pixels for _, pixels in there]
+        images: Sequence[Pixels | Tensor] = looked_once(pixels) if self._looks_once else pixels
         return [Picture(each.image, image, each.captions) for (each, _), image in zip(there, images, strict=True)]
 
 

@@ -30,21 +30,18 @@ from saccade.data.pictures import (
 from saccade.decode import Method
 from saccade.errors import SaccadeError
 from saccade.maps.render import AttentionMap
-from saccade.metrics import Confusion, Score, accuracy, confusion, macro_f1
-from saccade.metrics.score import share_score
+from saccade.metrics import Confusion, Score, confusion
 from saccade.modality.image import Augment, to_tensor
 from saccade.models import IMAGE_CLASSIFIERS
 from saccade.models.shapes import EncoderOnly
 from saccade.tasks.answers import at_rest
 from saccade.tasks.base import Answer, Loss, Prediction, Scores, Term
+from saccade.tasks.labels import label_scores
 from saccade.tasks.sights import look_at_image
 
 LABELS = "labels.json"
 LARGEST = 64  # pixels of a side where nobody says how large images are to be
 AT_ONCE = 256  # images that are classified together
-WORST = 20  # labels that `evaluate` speaks of one by one
-CONFUSED = 3  # labels that another one is named to be taken for
-SHUFFLE = 12345  # seed of the control
 
 
 @dataclass(frozen=True)
@@ -183,20 +180,7 @@ class ClassifyImages:
         """Accuracy, macro F1, the trivial baseline, the control; then label by label, the worst first."""
         answers, references = self._answered(model, split)
         usual = Counter(picture.label for picture in self.examples("train")).most_common(1)[0][0]
-        order = np.random.default_rng(SHUFFLE).permutation(len(references))
-        shuffled = [references[number] for number in order]
-        constant = [self.labels[usual]] * len(references)
-
-        def renamed(score: Score, name: str, signature: str = "") -> Score:
-            return Score(name, score.value, score.interval, signature)
-
-        return [
-            renamed(accuracy(answers, references), "accuracy", f"of {len(answers):,} images"),
-            macro_f1(answers, references, interval=True),
-            renamed(accuracy(constant, references), "baseline accuracy", f"always {self.labels[usual]}"),
-            renamed(accuracy(answers, shuffled), "control accuracy", "images shuffled against labels"),
-            *self._by_label(answers, references),
-        ]
+        return label_scores(answers, references, self.labels, usual=self.labels[usual], what="images")
 
     def confusion(self, model: EncoderOnly, split: str) -> Confusion:
         """How often each label (row) was answered with each label (column)."""
@@ -268,18 +252,3 @@ class ClassifyImages:
         self._scored = {picture.name: picture.pixels for picture in pictures}
         ranked = self._ranked(model, [picture.pixels for picture in pictures], 1)
         return [best.text for (best,) in ranked], [self.labels[picture.label] for picture in pictures]
-
-    def _by_label(self, answers: Sequence[str], references: Sequence[str]) -> list[Score]:
-        """Of the images of each label, how many were given it, and what the others were taken for."""
-        table = confusion(answers, references, self.labels).counts
-        scores = []
-        for number, label in enumerate(self.labels):
-            row = table[number]
-            if not row.sum():
-                continue
-            wrong = [other for other in np.argsort(-row, kind="stable") if other != number and row[other]][:CONFUSED]
-            taken = ", ".join(f"{self.labels[other]} {100 * row[other] / row.sum():.1f}" for other in wrong)
-            hits = np.arange(row.sum()) < row[number]
-            score = share_score(label, hits)
-            scores.append(Score(label, score.value, score.interval, f"taken for {taken}" if taken else ""))
-        return sorted(scores, key=lambda score: score.value)[:WORST]

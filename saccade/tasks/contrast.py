@@ -29,12 +29,11 @@ from saccade.metrics import Score, accuracy, recalls
 from saccade.modality.image import Augment
 from saccade.models import CONTRASTIVE_MODELS
 from saccade.models.clip import contrastive_loss, limit_scale
-from saccade.models.cnn import FrozenEye
 from saccade.models.shapes import DualEncoder
 from saccade.tasks.answers import at_rest
 from saccade.tasks.base import Answer, Loss, Prediction, Scores, Term
 from saccade.tasks.sights import look_at_image
-from saccade.tasks.space import TEMPLATE, Space, as_batch, chance_of, in_parts, tokens_of
+from saccade.tasks.space import TEMPLATE, Space, as_batch, chance_of, looked_once, tokens_of
 from saccade.tasks.written import padded
 
 AT = (10, 5, 1)  # places within which the right answer counts as found; the first decides
@@ -240,11 +239,7 @@ class Contrast:
 
     def _seen(self, images: Sequence[Pixels]) -> Sequence[Pixels | Tensor]:
         """What a frozen encoder sees in each image, in half precision; the images themselves where there is none."""
-        if not self._looks_once:
-            return images
-        eye = FrozenEye()
-        with torch.no_grad():
-            return [cells.half() for part in in_parts(images) for cells in eye(as_batch(part))]
+        return looked_once(images) if self._looks_once else images
 
     def _compared(self, model: DualEncoder, examples: Sequence[Captioned]) -> tuple[np.ndarray, np.ndarray]:
         """Cosines of all captions with all images, (texts, images), and which belong together."""

@@ -143,7 +143,7 @@ class Regress:
         turned = np.roll(answers, len(answers) // 2)
         return [
             error("error", answers),
-            error("error of a Gaussian process with the same kernel", self._process(model, valid[:, :-1])),
+            error("error of a Gaussian process with the same kernel", self.process(model, valid[:, :-1])),
             error("error of the mean (baseline)", np.full(len(truth), train[:, -1].mean())),
             error("error with inputs shuffled (control)", turned),
         ]
@@ -167,7 +167,7 @@ class Regress:
         columns = Tokens(tuple(_shown(examples[place]) for place in order))
         return [AttentionMap("which examples the answer is made of", weights, rows, columns)]
 
-    def _process(self, model: KernelRegression, inputs: np.ndarray) -> np.ndarray:
+    def process(self, model: KernelRegression, inputs: np.ndarray) -> np.ndarray:
         """The mean of a Gaussian process whose noise is the leave-one-out error of the kernel: see formulas.scores."""
         with at_rest(model):
             known, asked = model.embed(model.examples).double(), model.embed(self._scaled_inputs(inputs)).double()

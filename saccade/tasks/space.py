@@ -17,6 +17,7 @@ from saccade.data.pictures import is_image, read_named
 from saccade.data.vocab import Pieces
 from saccade.errors import SaccadeError
 from saccade.modality.image import to_tensor
+from saccade.models.cnn import FrozenEye
 from saccade.models.shapes import DualEncoder
 from saccade.tasks.answers import at_rest
 from saccade.tasks.written import padded
@@ -93,6 +94,13 @@ def as_batch(images: Sequence[Pixels | Tensor]) -> Tensor:
     """Pixels as (B, 3, H, W), cells as (B, S, C)."""
     cells = [image for image in images if isinstance(image, Tensor)]
     return torch.stack(cells).float() if cells else to_tensor(np.stack(list(images)))
+
+
+def looked_once(images: Sequence[Pixels]) -> list[Tensor]:
+    """The cells (S, C) that a frozen encoder sees in each image, in half precision: it need never look again."""
+    eye = FrozenEye()
+    with torch.no_grad():
+        return [cells.half() for part in in_parts(images) for cells in eye(as_batch(part))]
 
 
 def in_parts(items: Sequence) -> Iterator[Sequence]:

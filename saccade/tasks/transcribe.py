@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -27,7 +25,15 @@ from saccade.models.shapes import EncoderDecoder, Memory
 from saccade.tasks.answers import Plan, at_rest, search_answers
 from saccade.tasks.base import Loss, Prediction, Scores
 from saccade.tasks.hearing import Hearing, padded_frames
-from saccade.tasks.written import WrittenBatch, as_prediction, look_while_writing, written_batch, written_loss
+from saccade.tasks.written import (
+    WrittenBatch,
+    as_prediction,
+    load_most_frequent,
+    look_while_writing,
+    save_most_frequent,
+    written_batch,
+    written_loss,
+)
 
 SOUNDS = (".wav", ".flac")
 NAMED = 5  # recordings that were left out and are told by name
@@ -94,9 +100,7 @@ class Transcribe:
         texts = [text for _, text, _ in heard["train"]]
         self._vocabulary = Characters.learn(texts)
         self._vocabulary.save(directory)
-        self._frequent = Counter(texts).most_common(1)[0][0]
-        content = json.dumps({"most_frequent": self._frequent}, ensure_ascii=False)
-        (directory / self.FILE).write_text(f"{content}\n", encoding="utf-8")
+        self._frequent = save_most_frequent(directory / self.FILE, texts)
         self._parts = {part: self._encoded(found) for part, found in heard.items()}
         seconds = self.settings.hop * sum(len(frames) for _, _, frames in heard["train"])
         notes = [
@@ -111,11 +115,7 @@ class Transcribe:
 
     def load(self, directory: Path) -> None:
         self._vocabulary = Characters.load(directory)
-        path = directory / self.FILE
-        try:
-            self._frequent = str(json.loads(path.read_text(encoding="utf-8"))["most_frequent"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise SaccadeError(f"{path}: cannot read: {error}") from error
+        self._frequent = load_most_frequent(directory / self.FILE)
 
     def place(self, number: int) -> str:
         return self.examples("train")[number].name

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from saccade.config import Recipe
 from saccade.config.models import TransformerSettings
@@ -27,6 +28,7 @@ from saccade.models.shapes import EncoderDecoder
 from saccade.tasks.alignment import AlignedBatch, Choice, aligned_batch, choose_attention, guided_loss, piece_links
 from saccade.tasks.base import Loss, Prediction, Scores
 from saccade.tasks.pairs import answer_pairs, collate_pairs, look_at_pair, predict_pairs
+from saccade.tasks.starting import adopt_all
 from saccade.tasks.written import WrittenBatch, written_loss
 
 ENCODED_AT_ONCE = 10_000
@@ -53,6 +55,7 @@ class Translate:
             raise SaccadeError(f"model.kind {recipe.model.kind!r} cannot translate; there are {', '.join(MODELS)}")
         self.recipe, self.settings = recipe, recipe.task
         self._pieces: Pieces | None = None
+        self._seeds: list[list[int]] = []  # of each piece that was added to another run's: what it was spelled with
         self.alignment = Choice()
 
     @property
@@ -60,6 +63,17 @@ class Translate:
         if self._pieces is None:
             raise SaccadeError("the vocabulary has not been learned yet")
         return self._pieces
+
+    def start(self, vocabulary: Path, recipe: Recipe) -> None:
+        """The other run's vocabulary and model: it goes on learning from other pairs."""
+        if recipe.task.kind != "translate":
+            raise SaccadeError(f"train.start: a model for {recipe.task.kind} cannot translate")
+        self._pieces = Pieces.load(vocabulary)
+        self.settings = self.settings.model_copy(update={"pieces": len(self._pieces) + self.settings.extend})
+        self.recipe = self.recipe.model_copy(update={"model": recipe.model, "task": self.settings})
+
+    def adopt(self, model: EncoderDecoder, tensors: Mapping[str, Tensor]) -> Sequence[str]:
+        return adopt_all(model, tensors, str(self.recipe.train.start), self._seeds)
 
     def fitted(self) -> tuple[Recipe, Sequence[str]]:
         train, valid = self.pairs
@@ -82,7 +96,10 @@ class Translate:
         texts = (text for pair in train for text in (pair.source, pair.target))
         asked, longest = self.settings.pieces, self.settings.longest
         assert asked is not None, "fitted() decides it"
-        self._pieces = Pieces.learn(texts, asked)
+        if self._pieces is None:
+            self._pieces = Pieces.learn(texts, asked)
+        elif self.settings.extend:
+            self._pieces, self._seeds = self._pieces.extended(texts, self.settings.extend)
         self._pieces.save(directory)
         learned, left_out = len(self._pieces), len(train) - len(self._short_enough)
         if left_out == len(train):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from saccade.data.vocab import END, PAD, START, Vocabulary
 from saccade.decode import Hypothesis
+from saccade.errors import SaccadeError
 from saccade.maps.record import record
 from saccade.maps.render import AttentionMap, Axis, Tokens
 from saccade.models.shapes import EncoderDecoder
@@ -85,6 +89,20 @@ def _alignment_first(maps: list[AttentionMap], written: Tokens, read: Axis) -> l
     elif across:
         maps = across + [each for each in maps if each is not across[0]]
     return maps
+
+
+def save_most_frequent(path: Path, texts: Iterable[str]) -> str:
+    """The text that is there most often, kept in a run: the answer of the trivial baseline."""
+    text = Counter(texts).most_common(1)[0][0]
+    path.write_text(json.dumps({"most_frequent": text}, ensure_ascii=False) + "\n", encoding="utf-8")
+    return text
+
+
+def load_most_frequent(path: Path) -> str:
+    try:
+        return str(json.loads(path.read_text(encoding="utf-8"))["most_frequent"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SaccadeError(f"{path}: cannot read: {error}") from error
 
 
 def padded(sequences: Sequence[list[int]]) -> tuple[Tensor, Tensor]:

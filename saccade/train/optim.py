@@ -8,8 +8,10 @@ cosine:        rate x (floor + (1 - floor) (1 + cos(pi progress)) / 2)        (L
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,16 +21,40 @@ from saccade.train.tensors import require_match
 
 
 def make_optimizer(model: nn.Module, settings: OptimizerSettings) -> torch.optim.Optimizer:
-    """Adam over all parameters; weight decay on matrices only: scales and biases are not made smaller."""
+    """Adam over all parameters; weight decay on matrices only: scales and biases are not made smaller.
+
+    With a `layer_decay` d, block n of N has d^(N - n) of the rate, what stands below the blocks (embeddings) d^(N + 1),
+    and what stands above them all of it (Howard and Ruder 2018).
+    """
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     decay = settings.weight_decay if settings.kind == "adamw" else 0.0
-    groups = [
-        {"params": [parameter for parameter in trained if parameter.dim() >= 2], "weight_decay": decay},
-        {"params": [parameter for parameter in trained if parameter.dim() < 2], "weight_decay": 0.0},
-    ]
+    shares = _rate_shares(model, settings.layer_decay)
+    groups: list[dict[str, Any]] = []
+    for share in sorted(set(shares.values()), reverse=True) or [1.0]:
+        same = [parameter for parameter in trained if shares[parameter] == share]
+        matrices, others = ([p for p in same if (p.dim() >= 2) == whole] for whole in (True, False))
+        groups.append({"params": matrices, "weight_decay": decay, "share": share})
+        groups.append({"params": others, "weight_decay": 0.0, "share": share})
     betas = (settings.beta1, settings.beta2)
     fused = all(parameter.is_floating_point() for parameter in trained)
     return torch.optim.AdamW(groups, lr=settings.rate, betas=betas, eps=settings.epsilon, fused=fused)
+
+
+def _rate_shares(model: nn.Module, decay: float) -> dict[nn.Parameter, float]:
+    """What share of the rate each parameter has: 1 for all where nothing decays."""
+    named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    if decay == 1:
+        return {parameter: 1.0 for _, parameter in named}
+    places = {name: re.search(r"\bblocks\.(\d+)\.", name) for name, _ in named}
+    blocks = max((int(place[1]) for place in places.values() if place is not None), default=-1) + 1
+
+    def below(name: str) -> int:
+        place = places[name]
+        if place is not None:
+            return blocks - int(place[1])
+        return blocks + 1 if re.search(r"\b(embedding|segments)\b", name) else 0
+
+    return {parameter: decay ** below(name) for name, parameter in named}
 
 
 class Average:
@@ -80,7 +106,7 @@ def rate_at(step: int, steps: int, settings: ScheduleSettings) -> float:
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        group["lr"] = rate * group["share"]
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:

@@ -51,7 +51,7 @@ class Trainer:
         lengths = [task.length(example) for example in self.examples]
         self.batches = Batches(lengths, batch_tokens=settings.batch_tokens, seed=settings.seed)
         self.updater = Updater(task, self.model, self.optimizer, self.examples, settings, world=self.world)
-        self.average = Average(self.model, settings.average) if settings.average else None
+        self.begin_average()
         self.step = 0
         self.cursor = Cursor()
         self.best_step: int | None = None
@@ -59,6 +59,10 @@ class Trainer:
         self.evaluations_since_best = 0
         self.window = Window()
         self.minutes = 0.0  # spent in `fit`, over all its resumptions
+
+    def begin_average(self) -> None:
+        """The average of the weights begins with those there are."""
+        self.average = Average(self.model, self.settings.average) if self.settings.average else None
 
     def steps(self) -> Iterator[Update | Skipped]:
         """Optimizer updates until `settings.steps`; no printing, no saving."""

@@ -9,8 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from saccade import models
 from saccade.config.captions import CaptionTransformerSettings, ShowAttendTellSettings
 from saccade.config.images import ClipSettings, CNNSettings, TextEncoderSettings, ViTSettings
+from saccade.config.interaction import ShowAttendInteractSettings
+from saccade.config.language import BERTSettings, GPTSettings, RecurrentLanguageSettings, XLNetSettings
 from saccade.config.models import (
     BahdanauSettings,
     ConvolutionalSettings,
@@ -18,14 +21,17 @@ from saccade.config.models import (
     SutskeverSettings,
     TransformerSettings,
 )
+from saccade.config.questions import StackedAttentionSettings, VQATransformerSettings
 from saccade.config.sound import ListenAttendSpellSettings, SpeechTransformerSettings
-from saccade.models import CAPTIONERS, CONTRASTIVE_MODELS, IMAGE_CLASSIFIERS, MODELS, SPEECH_MODELS
+from saccade.config.walks import ListenAttendWalkSettings
+from saccade.models import ACTORS, CAPTIONERS, CONTRASTIVE_MODELS, IMAGE_CLASSIFIERS, MODELS, SPEECH_MODELS, WALKERS
+from saccade.models.ask_attend_answer import Answerer
 from saccade.models.shapes import DualEncoder, Encoder, EncoderDecoder, EncoderOnly, LanguageModel, Memory
-from saccade.models.transformer import TransformerEncoder, causal_transformer, make_embedding, make_stack
+from saccade.models.transformer import TransformerEncoder, make_embedding, make_stack
 from saccade.nn.attention import Attention, Projections
 from saccade.nn.layers import Embedding, Output
 from saccade.nn.positions import RelativeBias, Rotary
-from saccade.nn.scores import Additive, Bilinear, Dot, Gaussian
+from saccade.nn.scores import Additive, Bilinear, Dot, Gaussian, RelativeDot
 
 VOCABULARY = 11
 WIDTH = 8
@@ -46,6 +52,7 @@ ATTENTIONS: dict[str, Callable[..., Attention]] = {
     "gaussian": lambda **more: Attention(WIDTH, heads=2, score=Gaussian(0.7, heads=2), **more),
     "rotary": lambda **more: Attention(WIDTH, heads=2, positions=Rotary(4), **more),
     "relative": lambda **more: Attention(WIDTH, heads=2, positions=RelativeBias(2, reach=3), **more),
+    "relative dot": lambda **more: Attention(WIDTH, heads=2, score=RelativeDot(4, heads=2, width=6), **more),
 }
 
 _SMALL = {"width": WIDTH, "hidden": 6}
@@ -77,17 +84,24 @@ SEQUENCE_MODELS: dict[str, Any] = {
     "show, attend and tell deep": ShowAttendTellSettings(**_SMALL, image=_GRID, layers=2, cell="gru", gate=False),
     "show and tell": ShowAttendTellSettings(**_SMALL, image=_GRID, attend=False),
     "caption transformer": CaptionTransformerSettings(**_SMALL, image=_GRID, heads=2, layers=2),
+    "listen, attend and walk": ListenAttendWalkSettings(**_SMALL),
+    "listen, attend and walk deep": ListenAttendWalkSettings(**_SMALL, layers=2, cell="gru"),
+    "listen and walk": ListenAttendWalkSettings(**_SMALL, attend=False),
     "caption transformer projected": CaptionTransformerSettings(width=12, hidden=6, image=_GRID, heads=2, layers=1),
 }
 
 _VIT = {"patch": 4, "width": WIDTH, "heads": 2, "hidden": 12, "layers": 2}
 _TEXT = TextEncoderSettings(width=WIDTH, heads=2, hidden=12, layers=1)
 
+_ACTOR: dict[str, Any] = {"width": WIDTH, "heads": 2, "hidden": 12, "image": CNNSettings(width=6, stages=2)}
+
 IMAGE_MODELS: dict[str, Any] = {
     "vit": ViTSettings(**_VIT),
     "vit without class": ViTSettings(**_VIT, class_token=False, positions="grid"),
     "cnn": CNNSettings(width=6, stages=2),
     "cnn with attention": CNNSettings(width=WIDTH, stages=2, attention=True),
+    "show, attend and interact": ShowAttendInteractSettings(**_ACTOR),
+    "show and interact": ShowAttendInteractSettings(**_ACTOR, attend=False),
 }
 
 CONTRASTIVE: dict[str, ClipSettings] = {
@@ -95,9 +109,34 @@ CONTRASTIVE: dict[str, ClipSettings] = {
     "clip vit": ClipSettings(image=ViTSettings(**_VIT, class_token=False), text=_TEXT, width=5),
 }
 
-LANGUAGE_MODELS: dict[str, TransformerSettings] = {
-    "language model": TransformerSettings(**_TRANSFORMER, positions="learned", longest=40),
-    "language model rotary": TransformerSettings(**_TRANSFORMER, positions="rotary"),
+_CELLS = CNNSettings(width=6, stages=2)
+
+ANSWERING: dict[str, Any] = {
+    "stacked attention": StackedAttentionSettings(width=WIDTH, image=_CELLS),
+    "stacked attention of a gru": StackedAttentionSettings(width=WIDTH, image=_CELLS, cell="gru", hops=1),
+    "stacked attention, blind": StackedAttentionSettings(width=WIDTH, sees="question"),
+    "vqa transformer": VQATransformerSettings(width=WIDTH, heads=2, hidden=12, layers=2, image=ViTSettings(**_VIT)),
+    "vqa transformer, deaf": VQATransformerSettings(width=WIDTH, heads=2, layers=1, image=_CELLS, sees="image"),
+}
+
+_GPT = {"width": WIDTH, "heads": 2, "hidden": 12, "layers": 2}
+
+TEXT_MODELS: dict[str, Any] = {
+    "bert": BERTSettings(**_GPT),
+    "bert of pairs": BERTSettings(**_GPT, next_sentence=True, order="pre"),
+    "xlnet": XLNetSettings(**_GPT),
+}
+
+LANGUAGE_MODELS: dict[str, Any] = {
+    "gpt": GPTSettings(**_GPT),
+    "gpt modern": GPTSettings(
+        width=WIDTH, heads=4, kv_heads=2, layers=2, positions="rotary", norm="rms", activation="swiglu", tie=False
+    ),
+    "gpt relative": GPTSettings(**_GPT, positions="relative"),
+    "gpt with distances": GPTSettings(**_GPT, positions="distances"),
+    "lstm": RecurrentLanguageSettings(**_SMALL, layers=2),
+    "lstm with attention": RecurrentLanguageSettings(**_SMALL, attend=True, heads=2),
+    "gru with attention": RecurrentLanguageSettings(**_SMALL, cell="gru", attend=True, tie=False),
 }
 
 
@@ -147,21 +186,51 @@ def sequence_model(name: str) -> EncoderDecoder:
         )  # a grid of one row, as long as the text that is seen
         model.encoder.image = Spelled(make_embedding(SEQUENCE_MODELS["transformer"], VOCABULARY))
         return ready(model)
+    if settings.kind in WALKERS:  # what is read first is the pose in which a walk begins
+        return ready(WALKERS[settings.kind](settings, VOCABULARY, *small_world()))
     return ready(MODELS[settings.kind](settings, VOCABULARY, VOCABULARY))
 
 
+def small_world() -> tuple[Tensor, Tensor]:
+    """What is seen from thirteen poses, and where every token leads from each: always somewhere else."""
+    poses, tokens = torch.arange(13)[:, None], torch.arange(VOCABULARY)
+    return torch.sin(1.0 + poses * (tokens[:5] + 1)), (poses + tokens + 1) % len(poses)
+
+
 def language_model(name: str) -> LanguageModel:
-    return ready(causal_transformer(LANGUAGE_MODELS[name], VOCABULARY))
+    settings = LANGUAGE_MODELS[name]
+    return ready(models.LANGUAGE_MODELS[settings.kind](settings, VOCABULARY, 40))
 
 
-def image_model(name: str) -> EncoderOnly:
+def text_model(name: str) -> Any:
+    settings = TEXT_MODELS[name]
+    return ready(models.TEXT_ENCODERS[settings.kind](settings, VOCABULARY, 12))
+
+
+def text_outputs(model: Any, text: Tensor, mask: Tensor | None = None) -> list[Tensor]:
+    """Everything that a model of text gives: of what is hidden, and of the whole where it is asked for that."""
+    if isinstance(model, models.PermutedLanguageModel):
+        rank = torch.arange(text.shape[1]).flip(0) % 3 - 1  # context, and two tokens at a time
+        return list(model.streams(text, mask, rank.expand_as(text)))
+    found = [model(text, mask)]
+    return found if model.next_sentence is None else [*found, model.follows(model.encoder(text, mask))[:, None]]
+
+
+def image_model(name: str) -> Any:
     settings = IMAGE_MODELS[name]
+    if settings.kind in ACTORS:
+        return ready(ACTORS[settings.kind](settings, 5, 3, IMAGE_SIZE))
     return ready(IMAGE_CLASSIFIERS[settings.kind](settings, 5, IMAGE_SIZE))
 
 
 def contrastive_model(name: str) -> DualEncoder:
     settings = CONTRASTIVE[name]
     return ready(CONTRASTIVE_MODELS[settings.kind](settings, VOCABULARY, IMAGE_SIZE))
+
+
+def answering_model(name: str) -> Answerer:
+    settings = ANSWERING[name]
+    return ready(models.ANSWERERS[settings.kind](settings, VOCABULARY, 5, IMAGE_SIZE))
 
 
 def encoder_only() -> EncoderOnly:
@@ -185,10 +254,14 @@ def all_models() -> dict[str, Callable[[], nn.Module]]:
         makers[name] = lambda name=name: sequence_model(name)
     for name in LANGUAGE_MODELS:
         makers[name] = lambda name=name: language_model(name)
+    for name in TEXT_MODELS:
+        makers[name] = lambda name=name: text_model(name)
     for name in IMAGE_MODELS:
         makers[name] = lambda name=name: image_model(name)
     for name in CONTRASTIVE:
         makers[name] = lambda name=name: contrastive_model(name)
+    for name in ANSWERING:
+        makers[name] = lambda name=name: answering_model(name)
     return makers | {"encoder only": encoder_only, "dual encoder": dual_encoder}
 
 

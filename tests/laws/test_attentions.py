@@ -14,6 +14,7 @@ from saccade.nn.cache import KeyValues
 from tests.laws.models import ATTENTIONS, WIDTH, lengths_mask, ready, vectors
 
 EVERY = pytest.mark.parametrize("name", ATTENTIONS)
+PLACED = ("rotary", "relative", "relative dot")
 CLOSE = {"rtol": 0, "atol": 1e-9}
 
 MASKS = {
@@ -130,7 +131,7 @@ def test_padding_and_batch_order_change_nothing(name: str) -> None:
         torch.testing.assert_close(together[row], other[[1, 2, 0][row]], **CLOSE)
 
 
-@pytest.mark.parametrize("name", [name for name in ATTENTIONS if name not in ("rotary", "relative")])
+@pytest.mark.parametrize("name", [name for name in ATTENTIONS if name not in PLACED])
 def test_permuting_the_inputs_permutes_the_outputs(name: str) -> None:
     attention, order = made(name), torch.tensor([3, 0, 4, 1, 2])
     x = vectors(1, 5)
@@ -138,7 +139,7 @@ def test_permuting_the_inputs_permutes_the_outputs(name: str) -> None:
     torch.testing.assert_close(moved, attention(x, attention.remember(x))[:, order], **CLOSE)
 
 
-@pytest.mark.parametrize("name", ["rotary", "relative"])
+@pytest.mark.parametrize("name", PLACED)
 def test_with_positions_order_matters(name: str) -> None:
     attention, order = made(name), torch.tensor([3, 0, 4, 1, 2])
     x = vectors(1, 5)
@@ -159,7 +160,7 @@ def test_record_on_equals_record_off_and_leaves_nothing_behind(name: str) -> Non
     assert torch.equal(attention(x, attention.remember(x)), plain)
 
 
-@pytest.mark.parametrize("name", [name for name in ATTENTIONS if name not in ("rotary", "relative")])
+@pytest.mark.parametrize("name", [name for name in ATTENTIONS if name not in PLACED])
 def test_hypotheses_of_a_sentence_share_its_memory(name: str) -> None:
     """Three hypotheses folded into the asking axis equal a memory copied for each."""
     attention = made(name)

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
 from saccade.maps.record import attentions, record
-from tests.laws.models import CONTRASTIVE, IMAGE_MODELS, contrastive_model, image_model, lengths_mask, pixels, tokens
+from tests.laws.models import (
+    ANSWERING,
+    CONTRASTIVE,
+    IMAGE_MODELS,
+    answering_model,
+    contrastive_model,
+    image_model,
+    lengths_mask,
+    pixels,
+    tokens,
+)
 
 CLOSE = {"rtol": 0, "atol": 1e-9}
 
@@ -34,10 +46,13 @@ def test_looking_changes_nothing_and_sees_every_cell(name: str) -> None:
     plain = model(images)
     with record(model) as recording:
         torch.testing.assert_close(model(images), plain, **CLOSE)
-    assert len(recording) == len(attentions(model)) == {"vit": 2, "vit without class": 2}.get(name, "with" in name)
-    cells = model.encoder.side**2 + model.encoder.class_token
+    twice = ("vit", "vit without class", "show, attend and interact")
+    assert len(recording) == len(attentions(model)) == (2 if name in twice else "with" in name)
+    acts = "interact" in name  # one question looks, and not every cell
+    encoder = model.sight.image if acts else model.encoder
+    cells = math.prod(encoder.cells) + encoder.class_token
     for seen in recording:
-        assert seen.weights.shape[2:] == (cells, cells)
+        assert seen.weights.shape[2:] == (1 if acts else cells, cells)
         rows = seen.weights.sum(-1)
         torch.testing.assert_close(rows, torch.ones_like(rows), **CLOSE)
 
@@ -70,3 +85,40 @@ def test_looking_at_both_encoders_changes_nothing(name: str) -> None:
         looked = model(model.embed_left(images), model.embed_right(texts, mask))
     torch.testing.assert_close(looked, plain, **CLOSE)
     assert {seen.name.split(".")[0] for seen in recording} == {"left", "right"}
+
+
+@pytest.mark.parametrize("name", ANSWERING)
+def test_an_answer_depends_on_its_own_image_and_question_alone(name: str) -> None:
+    """Not on padding, nor on what stands in it, nor on what else is asked about this image or another."""
+    model, images, about = answering_model(name), pixels(3), torch.tensor([2, 0, 0, 1])
+    asked, lengths = tokens(4, 6), [6, 2, 4, 3]
+    mask = lengths_mask(lengths, 6)
+    together = model(images, about, asked, mask)
+    for row, length in enumerate(lengths):
+        image, question = images[about[row]][None], asked[row : row + 1, :length]
+        torch.testing.assert_close(model(image, torch.tensor([0]), question)[0], together[row], **CLOSE)
+    other = torch.where(mask, asked, tokens(4, 6, seed=7))
+    assert not torch.equal(other, asked)
+    torch.testing.assert_close(model(images, about, other, mask), together, **CLOSE)
+
+
+@pytest.mark.parametrize("name", ANSWERING)
+def test_an_answer_changes_with_what_the_model_sees_and_with_nothing_else(name: str) -> None:
+    model, asked, about = answering_model(name), tokens(1, 5), torch.tensor([0])
+    answer = model(pixels(1), about, asked)
+    shown = torch.equal(model(pixels(1, seed=1), about, asked), answer)
+    read = torch.equal(model(pixels(1), about, asked.flip(1)), answer)
+    assert (shown, read) == ("blind" in name, "deaf" in name)
+
+
+@pytest.mark.parametrize("name", ANSWERING)
+def test_looking_while_it_answers_changes_nothing(name: str) -> None:
+    model, about = answering_model(name), torch.tensor([1, 0, 1])
+    inputs = pixels(2), about, tokens(3, 5), lengths_mask([5, 3, 1], 5)
+    plain = model(*inputs)
+    with record(model) as recording:
+        torch.testing.assert_close(model(*inputs), plain, **CLOSE)
+    assert len(recording) == len(attentions(model))
+    for seen in recording:
+        rows = seen.weights.sum(-1)
+        torch.testing.assert_close(rows, torch.ones_like(rows), **CLOSE)

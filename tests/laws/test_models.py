@@ -12,10 +12,12 @@ from saccade.maps.record import attentions, record
 from saccade.nn.losses import token_loss
 from saccade.train.trainer import load_tensors, named_tensors
 from tests.laws.models import (
+    ANSWERING,
     CONTRASTIVE,
     IMAGE_MODELS,
     LANGUAGE_MODELS,
     SEQUENCE_MODELS,
+    TEXT_MODELS,
     all_models,
     dual_encoder,
     encoder_only,
@@ -23,6 +25,7 @@ from tests.laws.models import (
     lengths_mask,
     pixels,
     sequence_model,
+    text_outputs,
     tokens,
 )
 
@@ -224,8 +227,12 @@ def _outputs(name: str, model: torch.nn.Module) -> list[torch.Tensor]:
         return [model(source, mask, target)]
     if name in LANGUAGE_MODELS:
         return [model(target)]
+    if name in TEXT_MODELS:
+        return text_outputs(model, source, mask)
     if name in IMAGE_MODELS:
         return [model(pixels(2))]
+    if name in ANSWERING:
+        return [model(pixels(2), torch.tensor([1, 0]), source, mask)]
     if name in CONTRASTIVE:
         return [model(model.embed_left(pixels(2)), model.embed_right(source, mask))]
     if name == "encoder only":

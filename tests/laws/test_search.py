@@ -9,7 +9,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from saccade.decode import Beam, Greedy, Hypothesis, Method, Rule, Sample, minimum_length, no_repeat, prefix, search
+from saccade.decode import (
+    Beam,
+    Greedy,
+    Hypothesis,
+    Method,
+    Rule,
+    Sample,
+    Stop,
+    minimum_length,
+    no_repeat,
+    prefix,
+    search,
+)
 from saccade.models.shapes import EncoderDecoder
 from tests.laws.models import (
     LANGUAGE_MODELS,
@@ -38,7 +50,7 @@ def found(
     rows: Sequence[int] = range(4),
     limits: Sequence[int] | None = None,
     rules: Sequence[Rule] = (),
-    stop: Sequence[Sequence[int]] = (),
+    stop: Stop | None = None,
 ) -> list[list[Hypothesis]]:
     longest = max(LENGTHS[row] for row in rows)
     source, mask = SOURCE[list(rows), :longest], lengths_mask([LENGTHS[row] for row in rows], longest)
@@ -136,11 +148,11 @@ def test_rules_are_kept_and_leave_scores_the_models_own(name: str) -> None:
             )
 
 
-def test_a_stop_sequence_ends_an_answer_and_says_so() -> None:
+def test_an_answer_ends_where_the_caller_says_so() -> None:
     model = sequence_model("transformer")
     free = found(model, Greedy(), limits=[9] * 4)[0][0]
     assert len(free.tokens) > 2
-    stopped = found(model, Greedy(), limits=[9] * 4, stop=[free.tokens[1:3]])[0][0]
+    stopped = found(model, Greedy(), limits=[9] * 4, stop=lambda tokens: len(tokens) == 3)[0][0]
     assert stopped.tokens == free.tokens[:3]
     assert stopped.stopped == "stop"
 

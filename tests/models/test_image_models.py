@@ -19,21 +19,25 @@ from saccade.train.trainer import named_tensors
 
 
 @pytest.mark.parametrize(
-    ("settings", "size", "side", "width"),
+    ("settings", "size", "cells", "width"),
     [
-        (ViTSettings(patch=4, width=16), 20, 5, 16),
-        (ViTSettings(patch=4, width=16, class_token=False, positions="grid"), 20, 5, 16),
-        (CNNSettings(width=8, stages=2), 21, 6, 16),
-        (CNNSettings(width=8, stages=3, attention=True), 20, 3, 32),
-        (EfficientNetSettings(width=24), 40, 2, 24),
+        (ViTSettings(patch=4, width=16), (20, 20), (5, 5), 16),
+        (ViTSettings(patch=4, width=16), (8, 20), (2, 5), 16),
+        (ViTSettings(patch=4, width=16, class_token=False, positions="grid"), (20, 8), (5, 2), 16),
+        (CNNSettings(width=8, stages=2), (21, 21), (6, 6), 16),
+        (CNNSettings(width=8, stages=2), (8, 21), (2, 6), 16),
+        (CNNSettings(width=8, stages=3, attention=True), (20, 32), (3, 4), 32),
+        (EfficientNetSettings(width=24), (40, 70), (2, 3), 24),
     ],
     ids=lambda value: getattr(value, "kind", None),
 )
-def test_an_encoder_hands_on_a_vector_for_each_cell(settings, size: int, side: int, width: int) -> None:  # type: ignore[no-untyped-def]
+def test_an_encoder_hands_on_a_vector_for_each_cell(
+    settings, size: tuple[int, int], cells: tuple[int, int], width: int
+) -> None:  # type: ignore[no-untyped-def]
     encoder, found = image_encoder(settings, size=size)
-    memory = encoder(torch.rand(2, 3, size, size) * 2 - 1)
-    assert (encoder.side, found) == (side, width)
-    assert memory.states.shape == (2, side * side + encoder.class_token, width)
+    memory = encoder(torch.rand(2, 3, *size) * 2 - 1)
+    assert (encoder.cells, found) == (cells, width)
+    assert memory.states.shape == (2, math.prod(cells) + encoder.class_token, width)
     assert memory.mask is None
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from saccade import formulas as f
-from saccade.nn.scores import Additive, Bilinear, Dot, Gaussian, Place, ScaledDot, Score
+from saccade.nn.scores import Additive, Bilinear, Dot, Gaussian, Place, RelativeDot, ScaledDot, Score
 
 from .workbench import assert_agree, assert_close, assert_law, both_ways, stir
 
@@ -17,6 +17,19 @@ def additive(score, query, key):
     return torch.stack(each, dim=1)
 
 
+def relative(score, query, key):
+    """Every pair by itself: the keys of distances are made anew for each."""
+    rows = []
+    for t in range(query.shape[2]):
+        apart = torch.tensor([t - s for s in range(key.shape[2])])
+        sinusoids = f.sinusoidal_halves(apart.to(query.dtype), 6)  # (S, width)
+        far = (sinusoids @ score.distance.weight.T).unflatten(-1, (2, 4)).transpose(0, 1)  # (H, S, K)
+        content = torch.einsum("bhk,bhsk->bhs", query[:, :, t] + score.content_bias, key)
+        distance = torch.einsum("bhk,hsk->bhs", query[:, :, t] + score.distance_bias, far)
+        rows.append((content + distance) / 2)
+    return torch.stack(rows, dim=2)
+
+
 CASES = {
     "dot": (Dot, lambda score, query, key: f.dot_score(query, key)),
     "scaled dot": (ScaledDot, lambda score, query, key: f.scaled_dot_score(query, key)),
@@ -25,6 +38,7 @@ CASES = {
         lambda: Bilinear(4, 4, heads=2),
         lambda score, query, key: f.bilinear_score(query, key, score.weight),
     ),
+    "relative dot": (lambda: RelativeDot(4, heads=2, width=6), relative),
     "gaussian": (
         lambda: Gaussian(heads=2),
         lambda score, query, key: f.gaussian_score(query, key, score.log_sigma.exp()[:, None, None]),

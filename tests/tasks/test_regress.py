@@ -87,7 +87,7 @@ def test_the_gaussian_process_beside_it_is_the_formula(run: Path) -> None:
         lambda a, b: gaussian_kernel(a, b, model.width),  # type: ignore[arg-type]
         noise=noise,
     )
-    scaled = (task._process(model, x) - task._center[-1]) / task._spread[-1]  # type: ignore[arg-type]
+    scaled = (task.process(model, x) - task._center[-1]) / task._spread[-1]  # type: ignore[arg-type]
     np.testing.assert_allclose(scaled, expected[:, 0].detach().numpy(), rtol=1e-6)
 
 

@@ -1,0 +1,236 @@
+"""Models of Hugging Face's format: a folder becomes a run, a run becomes a folder.
+
+An export is read again by the import before it gets its name: tensors bit for bit, and what both models say.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from saccade import api
+from saccade.config import Recipe, dump_recipe
+from saccade.data.lexicon import Lexicon
+from saccade.data.vocab import END, PAD, START, Pieces
+from saccade.errors import SaccadeError, did_you_mean
+from saccade.exchange import bert, distilbert, gpt2, marian, vit
+from saccade.exchange.architecture import Architecture, Sizes, longest_text
+from saccade.exchange.folder import (
+    CONFIG,
+    WEIGHTS,
+    Config,
+    new_folder,
+    read_config,
+    read_json,
+    read_weights,
+    write_json,
+    write_weights,
+)
+from saccade.exchange.tokens import read_lexicon, read_pieces, write_lexicon, write_pieces
+from saccade.train.run import Run
+from saccade.train.trainer import named_tensors
+
+ARCHITECTURES = {
+    each.name: each
+    for each in (
+        *(gpt2.LANGUAGE, gpt2.BARE, bert.PRETRAINING, bert.MASKED, bert.BARE, bert.LABELS, vit.LABELS),
+        *(marian.MARIAN, marian.PEGASUS, distilbert.MASKED, distilbert.BARE),
+    )
+}
+
+# task and model of a run -> what it is written as
+COUNTERPARTS = {
+    ("language", "gpt"): gpt2.LANGUAGE,
+    ("masked", "bert"): bert.MASKED,
+    ("classify", "bert"): bert.LABELS,
+    ("classify_images", "vit"): vit.LABELS,
+    ("translate", "transformer"): marian.MARIAN,
+}
+
+# files of a folder that are kept with a run as they are, and go back with it
+KEPT = (
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json"),
+    *("merges.txt", "vocab.txt", "generation_config.json", "preprocessor_config.json"),
+)
+ORIGIN = "huggingface"  # where, in a run's vocab/
+LABELS = "labels.json"
+TOLERANCE = 1e-6  # between what two models with the same tensors say, relative to the largest
+
+
+def import_folder(folder: str | Path, out: str | Path) -> list[str]:
+    """Make the run `out` of a folder with config.json, weights and tokenizer; what there is to say, in words."""
+    folder = Path(folder)
+    config = read_config(folder)
+    architecture = _architecture(config)
+    tensors = read_weights(folder)
+    with api.for_people():
+        recipe = architecture.recipe(config, tensors)
+    run = Run.create(out, dump_recipe(recipe))
+    try:
+        _keep(folder, config, architecture, run.vocab)
+        fresh = _model_tensors(recipe, run)
+        found = architecture.table(recipe).into(tensors, fresh, f"the weights of {folder}, as {architecture.name},")
+        run.save_final(found, {"vocabulary": run.vocab_hash()})
+    except BaseException:
+        shutil.rmtree(run.path, ignore_errors=True)
+        raise
+    count = sum(tensor.numel() for tensor in found.values())
+    return [f"{architecture.name}: {count:,} parameters, for {recipe.task.kind}", *architecture.notes]
+
+
+def export_run(path: str | Path, folder: str | Path) -> list[str]:
+    """Write a run as a folder that transformers reads; refused, with nothing left behind, where what was written is not
+    the same model."""
+    predictor = api.load(path)
+    run = Run.open(path)
+    origin = run.vocab / ORIGIN
+    original = read_json(origin / CONFIG) if origin.is_dir() else {}
+    architecture = _fitting(predictor.recipe, original)
+    sizes = _sizes(run, architecture)
+    stored = run.weights()[0]  # in the precision they were stored in
+    tensors = {name: each.to(stored[name].dtype) for name, each in named_tensors(predictor.model).items()}
+    config = _config(architecture, predictor.recipe, sizes, original, tensors)
+    with new_folder(Path(folder)) as temporary:
+        written = architecture.table(predictor.recipe).back(tensors, bare=architecture.bare)
+        write_weights(temporary, written)
+        write_json(temporary / CONFIG, config)
+        if original:
+            for name in KEPT:
+                if (origin / name).is_file():
+                    shutil.copyfile(origin / name, temporary / name)
+        else:
+            _write_vocabulary(run, architecture, predictor.recipe, temporary)
+        _require_same(predictor, tensors, temporary, architecture, sizes)
+    return [f"{architecture.name}: {len(written)} tensors, {(Path(folder) / WEIGHTS).stat().st_size / 1e6:.1f} MB"]
+
+
+def _architecture(config: Config) -> Architecture:
+    """By its name in config.json or, without one, the first of its type."""
+    named = config.values.get("architectures")
+    if isinstance(named, list) and named:
+        if named[0] in ARCHITECTURES:
+            return ARCHITECTURES[named[0]]
+        near = did_you_mean(str(named[0]), ARCHITECTURES) or f"; known are {', '.join(ARCHITECTURES)}"
+        raise SaccadeError(f"{config.path}: the architecture {named[0]!r} is not known here{near}")
+    kind = config.text("model_type")
+    found = [each for each in ARCHITECTURES.values() if each.type == kind]
+    if not found:
+        known = sorted({each.type for each in ARCHITECTURES.values()})
+        raise SaccadeError(f"{config.path}: model_type {kind!r} is not known here; known are {', '.join(known)}")
+    return found[0]
+
+
+def _fitting(recipe: Recipe, original: Mapping[str, Any]) -> Architecture:
+    """What a run is written as: what it came from, or what has a place for all it has."""
+    if original:
+        return _architecture(Config(Path(ORIGIN) / CONFIG, original))
+    found = COUNTERPARTS.get((recipe.task.kind, recipe.model.kind))
+    if found is None:
+        known = ", ".join(f"{task} with {model}" for task, model in COUNTERPARTS)
+        raise SaccadeError(
+            f"a model {recipe.model.kind} for {recipe.task.kind} has no counterpart at Hugging Face; there is {known}"
+        )
+    if found is bert.MASKED and getattr(recipe.task, "next_sentence", False):
+        return bert.PRETRAINING
+    return marian.PEGASUS if found is marian.MARIAN and getattr(recipe.model, "order", "") == "pre" else found
+
+
+def _keep(folder: Path, config: Config, architecture: Architecture, vocab: Path) -> None:
+    """What a task loads beside the weights, and the files that an export gives back."""
+    if architecture.vocabulary == "lexicon":
+        lexicon = read_lexicon(folder, config)
+        if architecture.masks and lexicon.marks.mask is None:
+            raise SaccadeError(f"{folder}: the tokenizer has no mask: tokenizer_config.json should name its mask_token")
+        lexicon.save(vocab)
+    elif architecture.vocabulary == "pieces":
+        read_pieces(folder, config).save(vocab)
+    if architecture.labelled:
+        (vocab / LABELS).write_text(json.dumps(config.labels(), ensure_ascii=False) + "\n", encoding="utf-8")
+    origin = vocab / ORIGIN
+    origin.mkdir()
+    for name in (CONFIG, *KEPT):
+        if (folder / name).is_file():
+            shutil.copyfile(folder / name, origin / name)
+
+
+def _model_tensors(recipe: Recipe, run: Run) -> dict[str, Tensor]:
+    """Of a new model; drawn alike each time, where a file does not have all of it."""
+    task = api.make_task(recipe)
+    task.load(run.vocab)
+    with api.for_people(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return named_tensors(task.model())
+
+
+def _sizes(run: Run, architecture: Architecture) -> Sizes:
+    labels: Sequence[str] = json.loads((run.vocab / LABELS).read_text("utf-8")) if architecture.labelled else ()
+    if architecture.vocabulary == "lexicon":
+        lexicon = Lexicon.load(run.vocab)
+        marks = {"pad": lexicon.marks.pad, "start": lexicon.marks.start, "end": lexicon.marks.end}
+        return Sizes(len(lexicon), marks, labels)
+    if architecture.vocabulary == "pieces":
+        return Sizes(len(Pieces.load(run.vocab)), {"pad": PAD, "start": START, "end": END}, labels)
+    return Sizes(labels=labels)
+
+
+def _config(
+    architecture: Architecture,
+    recipe: Recipe,
+    sizes: Sizes,
+    original: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+) -> dict[str, Any]:
+    """config.json: that of the origin where there is one, since we know less of it than it says."""
+    kinds = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
+    kind = str(next(iter(kinds))).removeprefix("torch.") if len(kinds) == 1 else "float32"
+    if original:
+        before = original.get("dtype", original.get("torch_dtype", "float32"))
+        return dict(original) if kind == before else {**original, "dtype": kind}
+    assert architecture.config is not None
+    said: dict[str, Any] = {"architectures": [architecture.name], "model_type": architecture.type, "dtype": kind}
+    if architecture.labelled:
+        named = {str(number): label for number, label in enumerate(sizes.labels)}
+        said |= {"id2label": named, "label2id": {label: int(number) for number, label in named.items()}}
+    return said | architecture.config(recipe, sizes)
+
+
+def _write_vocabulary(run: Run, architecture: Architecture, recipe: Recipe, folder: Path) -> None:
+    if architecture.vocabulary == "lexicon":
+        write_lexicon(folder, Lexicon.load(run.vocab), longest_text(recipe))
+    elif architecture.vocabulary == "pieces":
+        write_pieces(folder, Pieces.load(run.vocab), longest_text(recipe))
+    for name, said in architecture.files(recipe).items():
+        write_json(folder / name, said)
+
+
+@torch.no_grad()
+def _require_same(
+    predictor: api.Predictor, tensors: Mapping[str, Tensor], folder: Path, architecture: Architecture, sizes: Sizes
+) -> None:
+    """Import what was written and compare: tensors bit for bit, and what both models say to random inputs."""
+    with tempfile.TemporaryDirectory() as place:
+        out = Path(place) / "run"
+        import_folder(folder, out)
+        again, _ = Run.open(out).weights()
+        drawn = {name for rule in architecture.table(predictor.recipe).rules if not rule.theirs for name in rule.ours}
+        different = [
+            name
+            for name, each in tensors.items()
+            if name not in drawn and not torch.equal(each, again.get(name, each[:0]))
+        ]
+        if different:
+            raise SaccadeError(f"the export is refused: {', '.join(different[:5])} came back otherwise than written")
+        said = [
+            architecture.probe(model.eval(), predictor.recipe, sizes, torch.Generator().manual_seed(1))
+            for model in (predictor.model, api.load(out).model)
+        ]
+        apart = float((said[0] - said[1]).abs().max())
+        if apart > TOLERANCE * max(1.0, float(said[0].abs().max())):
+            raise SaccadeError(f"the export is refused: the model read again differs in what it says, by {apart:.1e}")

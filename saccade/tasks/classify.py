@@ -1,0 +1,309 @@
+"""Labels of texts: any model that reads text, new or trained before, with a head on it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from saccade.config import Recipe
+from saccade.config.classification import ClassifySettings
+from saccade.data.labelled import LabelledText, read_labelled_texts
+from saccade.data.lexicon import Lexicon
+from saccade.data.readers import hash_of
+from saccade.decode import Method
+from saccade.errors import SaccadeError
+from saccade.maps.record import record
+from saccade.maps.render import AttentionMap, Tokens
+from saccade.metrics import Score, share_score
+from saccade.models import LANGUAGE_MODELS, TEXT_ENCODERS
+from saccade.models.text_classifier import CausalBody, TextClassifier
+from saccade.nn.low_rank import adapt
+from saccade.tasks.answers import at_rest
+from saccade.tasks.base import Answer, Loss, Prediction, Scores, Term
+from saccade.tasks.labels import label_scores
+from saccade.tasks.written import padded
+
+LABELS = "labels.json"
+AT_ONCE = 64  # texts that are labelled together
+HELD_OUT = 0.1  # share of the texts that are held out where no validation file is given
+
+Example = tuple[list[int], int]  # framed ids, number of the label
+
+
+@dataclass(frozen=True)
+class LabelledBatch:
+    """Texts, which of their tokens are real, and their labels."""
+
+    tokens: Tensor  # (B, S)
+    mask: Tensor  # (B, S)
+    labels: Tensor  # (B,)
+    numbers: tuple[int, ...]
+    counts: dict[str, int]
+
+
+class Classify:
+    """See saccade.tasks.base.Task for what each method is for."""
+
+    def __init__(self, recipe: Recipe):
+        assert isinstance(recipe.task, ClassifySettings)
+        self.recipe, self.settings = recipe, recipe.task
+        self.labels: tuple[str, ...] = ()
+        self.threshold = 0.0  # below it a text is said to be outside all classes
+        self._lexicon: Lexicon | None = None
+        if recipe.train.start is None:
+            self._check_model()
+
+    @property
+    def lexicon(self) -> Lexicon:
+        if self._lexicon is None:
+            raise SaccadeError("the vocabulary has not been learned yet")
+        return self._lexicon
+
+    def start(self, vocabulary: Path, recipe: Recipe) -> None:
+        """The other run's vocabulary, its model, and no longer texts than it has learned to read."""
+        self._lexicon = Lexicon.load(vocabulary)
+        own = self.settings.longest
+        longest: int = getattr(recipe.task, "window", None) or getattr(recipe.task, "longest", own) or own
+        settings = self.settings.model_copy(update={"longest": min(self.settings.longest, longest)})
+        self.recipe = self.recipe.model_copy(update={"model": recipe.model, "task": settings})
+        self.settings = settings
+        self._check_model()
+
+    def adopt(self, model: TextClassifier, tensors: Mapping[str, Tensor]) -> Sequence[str]:
+        """The body, by name; what the head of the other run was is left."""
+        own = {name.replace(".base.", "."): tensor for name, tensor in model.named_parameters()}
+        taken, left = 0, []
+        with torch.no_grad():
+            for name, tensor in tensors.items():
+                mine = own.get(f"body.{name.removeprefix('encoder.')}")
+                if mine is None:
+                    left.append(name.split(".")[0])
+                elif mine.shape == tensor.shape:
+                    mine.copy_(tensor)
+                    taken += mine.numel()
+                elif mine.dim() == tensor.dim() and mine.shape[1:] == tensor.shape[1:] and len(mine) < len(tensor):
+                    mine.copy_(tensor[: len(mine)])  # a table of positions longer than the texts
+                    taken += mine.numel()
+                else:
+                    raise ValueError(f"{name} has shape {tuple(tensor.shape)}, and {tuple(mine.shape)} is needed")
+        if not taken:
+            raise ValueError(f"nothing of {self.recipe.train.start} fits this model")
+        rest = f"; left were {', '.join(sorted(set(left)))}" if left else ""
+        return [f"{taken:,} parameters come from {self.recipe.train.start}{rest}"]
+
+    def fitted(self) -> tuple[Recipe, Sequence[str]]:
+        train, valid = self._held
+        if not train or not valid:
+            raise SaccadeError(f"{self.settings.data[0]}: {len(train) + len(valid)} texts are too few")
+        return self.recipe, [f"{len(train):,} texts to train on, {len(valid):,} to validate on"]
+
+    def prepare(self, directory: Path) -> Sequence[str]:
+        settings = self.settings
+        train = self._held[0]
+        self.labels = tuple(sorted({each.label for each in train} - {settings.outside}))
+        if len(self.labels) < 2:
+            raise SaccadeError(f"{settings.data[0]}: a choice needs two labels at least; there is {self.labels[0]!r}")
+        if self._lexicon is None and settings.vocabulary is not None:
+            self._lexicon = Lexicon.published(settings.unit, settings.vocabulary)
+        elif self._lexicon is None:
+            self._lexicon = Lexicon.learn([each.text for each in train], settings.unit, size=settings.pieces)
+        self._lexicon.save(directory)
+        (directory / LABELS).write_text(json.dumps(self.labels, ensure_ascii=False) + "\n", encoding="utf-8")
+        cut = sum(len(ids) > settings.longest - 2 for ids in self._lexicon.encode_all([each.text for each in train]))
+        notes = [f"{len(self.labels)} labels, {len(self._lexicon):,} {self._lexicon.unit}"]
+        return notes + ([f"{cut:,} texts are longer than {settings.longest} tokens and are cut"] if cut else [])
+
+    def load(self, directory: Path) -> None:
+        self._lexicon = Lexicon.load(directory)
+        self.labels = tuple(json.loads((directory / LABELS).read_text(encoding="utf-8")))
+
+    def examples(self, split: str) -> Sequence[Example]:
+        numbers = {label: number for number, label in enumerate(self.labels)}
+        texts = [each for each in self.texts(split) if each.label in numbers]
+        framed = self._framed([each.text for each in texts])
+        return [(ids, numbers[each.label]) for ids, each in zip(framed, texts, strict=True)]
+
+    def texts(self, split: str) -> list[LabelledText]:
+        if split != "test":
+            return self._held[0 if split == "train" else 1]
+        if not self.settings.test:
+            raise SaccadeError("there is no test part: say where it is with --set task.test=FILE while training")
+        return self._read(self.settings.test)
+
+    def place(self, number: int) -> str:
+        return [each for each in self.texts("train") if each.label in self.labels][number].place
+
+    def length(self, example: Example) -> int:
+        return len(example[0])
+
+    def collate(self, examples: Sequence[Example], numbers: Sequence[int]) -> LabelledBatch:
+        tokens, mask = padded([ids for ids, _ in examples])
+        labels = torch.tensor([label for _, label in examples])
+        return LabelledBatch(tokens, mask, labels, tuple(numbers), {"loss": len(labels), "accuracy": len(labels)})
+
+    def model(self) -> TextClassifier:
+        settings = self.settings
+        chosen: Any = self.recipe.model
+        whole: Any = (LANGUAGE_MODELS | TEXT_ENCODERS)[chosen.kind](chosen, len(self.lexicon), settings.longest)
+        body = whole.encoder if chosen.kind in TEXT_ENCODERS else CausalBody(whole.decoder)
+        model = TextClassifier(
+            body, width=chosen.width, labels=len(self.labels), pool=settings.pool, dropout=settings.dropout
+        )
+        if settings.low_rank:
+            adapt(model.body, settings.low_rank)
+        if "body" in settings.freeze:
+            model.body.requires_grad_(False)
+        for name, parameter in model.body.named_parameters():
+            if "embedding" in settings.freeze and "embedding." in f".{name}":
+                parameter.requires_grad_(False)
+        return model
+
+    def loss(self, model: TextClassifier, batch: LabelledBatch) -> Loss:
+        logits = model(batch.tokens, batch.mask)
+        smoothing = self.recipe.train.smoothing
+        return {
+            "loss": Term(F.cross_entropy(logits, batch.labels, reduction="sum", label_smoothing=smoothing)),
+            "accuracy": Term((logits.argmax(-1) == batch.labels).sum(), weight=0.0),
+        }
+
+    def predict(self, model: TextClassifier, inputs: Sequence[str], method: Method | None = None) -> list[Prediction]:
+        """The most probable labels; the score is the probability."""
+        empty = [not text.strip() for text in inputs]
+        shares = iter(self._shares(model, [text for text, blank in zip(inputs, empty, strict=True) if not blank]))
+        best = min(len(self.labels), 1 if method is None else method.best)
+        found = []
+        for number, (text, blank) in enumerate(zip(inputs, empty, strict=True), start=1):
+            if blank:
+                found.append(Prediction(text, refusal=f"input {number} is empty: there is nothing to label"))
+                continue
+            share = next(shares)
+            top = share.topk(best)
+            answers = [Answer(self._label(share), float(share.max()))]
+            answers += [
+                Answer(self.labels[place], value)
+                for value, place in zip(top.values.tolist()[1:], top.indices.tolist()[1:], strict=True)
+            ]
+            found.append(Prediction(text, tuple(answers)))
+        return found
+
+    def score(self, model: TextClassifier) -> Scores:
+        texts = [each for each in self.texts("valid") if each.label != self.settings.outside]
+        shares = self._shares(model, [each.text for each in texts])
+        answers = [self.labels[int(share.argmax())] for share in shares]
+        right = sum(answer == each.label for answer, each in zip(answers, texts, strict=True))
+        samples = [(each.text, answer, each.label) for each, answer in zip(texts, answers, strict=True)]
+        return Scores("accuracy", {"accuracy": right / len(texts)}, samples)
+
+    def evaluate(self, model: TextClassifier, split: str) -> Sequence[Score]:
+        """Accuracy, macro F1, baseline, control, the worst labels; and of texts outside all classes how many are
+        found."""
+        texts = self.texts(split)
+        answers = [self._label(share) for share in self._shares(model, [each.text for each in texts])]
+        references = [each.label for each in texts]
+        known = list(self.labels) + ([self.settings.outside] if self.settings.outside else [])
+        usual = Counter(each.label for each in self.texts("train")).most_common(1)[0][0]
+        if strange := set(references) - set(known):
+            raise SaccadeError(f"the label {min(strange)!r} of the {split} part is in no training text")
+        found = label_scores(answers, references, known, usual=usual, what="texts")
+        outside = self.settings.outside
+        if outside is None or outside not in references:
+            return found
+        inside = np.array([a == r for a, r in zip(answers, references, strict=True) if r != outside])
+        apart = np.array([a == r for a, r in zip(answers, references, strict=True) if r == outside])
+        more = [share_score("accuracy inside", inside), share_score("recall outside", apart)]
+        return [found[0], *more, *found[1:]]
+
+    def conclude(self, model: TextClassifier) -> dict[str, Any]:
+        """How unsure the model is of texts outside all classes: the threshold that is right most often on the
+        validation part."""
+        outside = self.settings.outside
+        texts = self.texts("valid")
+        if outside is None or not any(each.label == outside for each in texts):
+            return {}
+        shares = torch.stack(self._shares(model, [each.text for each in texts]))
+        sure, answer = shares.max(-1)
+        right = torch.tensor([self.labels[n] == each.label for n, each in zip(answer.tolist(), texts, strict=True)])
+        apart = torch.tensor([each.label == outside for each in texts])
+        tried = [0.0, *sure.unique().tolist()]
+        return {"threshold": max(tried, key=lambda t: int((torch.where(sure >= t, right, apart)).sum()))}
+
+    def recall(self, conclusions: Mapping[str, Any]) -> None:
+        self.threshold = conclusions.get("threshold", 0.0)
+
+    def look(
+        self,
+        model: TextClassifier,
+        text: str,
+        target: str | None = None,  # noqa: ARG002 - no answer is written that could be forced
+        *,
+        pieces: bool = False,
+    ) -> list[AttentionMap]:
+        """Where every attention looked: the pool first, if it is one, else the average of all."""
+        ids = self._framed([text])[0]
+        with at_rest(model), record(model) as recording:
+            share = model(torch.tensor([ids]), torch.ones(1, len(ids), dtype=torch.bool)).softmax(-1)[0]
+        axis, verdict = Tokens(tuple(self.lexicon.pieces(ids))), Tokens((self._label(share),))
+        within = [seen for seen in recording if seen.weights.shape[2] == len(ids)]
+        maps = [AttentionMap(seen.title, seen.weights[0], axis, axis) for seen in within]
+        if maps:
+            mean = torch.stack([each.weights.mean(0) for each in maps]).mean(0)
+            maps = [AttentionMap("average of all layers and heads", mean[None], axis, axis), *maps]
+        maps = [
+            *(AttentionMap("what decided", s.weights[0], verdict, axis) for s in recording if s.name == "attention"),
+            *maps,
+        ]
+        if pieces:
+            return maps
+        words = self.lexicon.words(ids)
+        return [each.grouped(words if each.rows is axis else None, words) for each in maps]
+
+    @cached_property
+    def _held(self) -> tuple[list[LabelledText], list[LabelledText]]:
+        """Texts to train on and to validate on; a text is on one side only, however often it occurs."""
+        texts = self._read(self.settings.data)
+        if self.settings.valid:
+            return texts, self._read(self.settings.valid)
+        held = [hash_of(each.text) < HELD_OUT * (1 << 64) for each in texts]
+        parts = ([each for each, out in zip(texts, held, strict=True) if out == wanted] for wanted in (False, True))
+        return next(parts), next(parts)
+
+    def _read(self, paths: Sequence[str]) -> list[LabelledText]:
+        settings = self.settings
+        return read_labelled_texts(
+            paths, header=settings.header, text_column=settings.text_column, label_column=settings.label_column
+        )
+
+    def _framed(self, texts: Sequence[str]) -> list[list[int]]:
+        marks, room = self.lexicon.marks, self.settings.longest - 2
+        return [[marks.start, *ids[:room], marks.end] for ids in self.lexicon.encode_all(texts)]
+
+    def _shares(self, model: TextClassifier, texts: Sequence[str]) -> list[Tensor]:
+        """Probabilities of the labels, in the order of the texts; like lengths are read together."""
+        framed = self._framed(texts)
+        order = sorted(range(len(framed)), key=lambda number: len(framed[number]))
+        shares: dict[int, Tensor] = {}
+        with at_rest(model):
+            for first in range(0, len(order), AT_ONCE):
+                chosen = order[first : first + AT_ONCE]
+                found = model(*padded([framed[number] for number in chosen])).softmax(-1)
+                shares |= dict(zip(chosen, found, strict=True))
+        return [shares[number] for number in range(len(texts))]
+
+    def _label(self, share: Tensor) -> str:
+        outside = self.settings.outside
+        return outside if outside and float(share.max()) < self.threshold else self.labels[int(share.argmax())]
+
+    def _check_model(self) -> None:
+        kinds = LANGUAGE_MODELS | TEXT_ENCODERS
+        if self.recipe.model.kind not in kinds:
+            raise SaccadeError(f"model.kind {self.recipe.model.kind!r} reads no text; there are {', '.join(kinds)}")

@@ -1,0 +1,224 @@
+"""Language modelling: what comes next, given all before it (GPT; Radford et al. 2018)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from saccade.config import Recipe
+from saccade.config.language import LanguageSettings
+from saccade.data.lexicon import Lexicon
+from saccade.data.stream import Ids, Windows
+from saccade.decode import Method
+from saccade.errors import SaccadeError
+from saccade.maps.record import record
+from saccade.maps.render import AttentionMap, Tokens
+from saccade.metrics import Score
+from saccade.metrics.perplexity import perplexities
+from saccade.models import LANGUAGE_MODELS
+from saccade.models.shapes import LanguageModel
+from saccade.nn.losses import token_loss
+from saccade.tasks.answers import at_rest, method_of
+from saccade.tasks.base import Answer, Loss, Prediction, Scores, Term
+from saccade.tasks.continuing import Continuation, continue_texts, cut_at
+from saccade.tasks.running_text import RunningText, WindowBatch, window_batch
+from saccade.tasks.starting import adopt_all
+
+AT_ONCE = 32  # windows scored together
+SHUFFLE = 12345  # seed of the control
+SAMPLES = 5
+BEGINNING = "\n"  # what an empty prompt continues
+
+
+class Language:
+    """See saccade.tasks.base.Task for what each method is for."""
+
+    def __init__(self, recipe: Recipe):
+        assert isinstance(recipe.task, LanguageSettings)
+        if recipe.model.kind not in LANGUAGE_MODELS:
+            raise SaccadeError(
+                f"model.kind {recipe.model.kind!r} is no language model; there are {', '.join(LANGUAGE_MODELS)}"
+            )
+        self.recipe, self.settings = recipe, recipe.task
+        self.text = RunningText(recipe.task)
+
+    @property
+    def lexicon(self) -> Lexicon:
+        return self.text.lexicon
+
+    def start(self, vocabulary: Path, recipe: Recipe) -> None:
+        """The other run's vocabulary, its model and its window: the same model reads other text."""
+        if recipe.model.kind not in LANGUAGE_MODELS:
+            raise SaccadeError(f"train.start: a model for {recipe.task.kind} is no language model")
+        window = getattr(recipe.task, "window", self.settings.window)
+        self.settings = self.settings.model_copy(update={"window": window})
+        self.recipe = self.recipe.model_copy(update={"model": recipe.model, "task": self.settings})
+        self.text = RunningText(self.settings)
+        self.text.load(vocabulary)
+
+    def adopt(self, model: LanguageModel, tensors: Mapping[str, Tensor]) -> Sequence[str]:
+        return adopt_all(model, tensors, str(self.recipe.train.start), self.text.seeds)
+
+    def fitted(self) -> tuple[Recipe, Sequence[str]]:
+        return self.recipe, []
+
+    def prepare(self, directory: Path) -> Sequence[str]:
+        return self.text.prepare(directory)
+
+    def load(self, directory: Path) -> None:
+        self.text.load(directory)
+
+    def examples(self, split: str) -> Sequence[Ids]:
+        tokens = self.text.part(split)
+        if split == "train" and self.settings.windows == "random":
+            return Windows.anywhere(tokens, self.settings.window, seed=self.recipe.train.seed)
+        return Windows.sequential(tokens, self.settings.window)
+
+    def length(self, example: Ids) -> int:
+        return len(example) - 1
+
+    def collate(self, examples: Sequence[Ids], numbers: Sequence[int]) -> WindowBatch:
+        return window_batch(examples, numbers)
+
+    def model(self) -> LanguageModel:
+        return LANGUAGE_MODELS[self.recipe.model.kind](self.recipe.model, len(self.lexicon), self.settings.window)
+
+    def loss(self, model: LanguageModel, batch: WindowBatch) -> Loss:
+        states = model(batch.tokens[:, :-1])
+        found = token_loss(states, batch.tokens[:, 1:], batch.mask, model.output, smoothing=self.recipe.train.smoothing)
+        return {"loss": Term(found.smoothed), "accuracy": Term(found.correct, weight=0.0)}
+
+    def predict(self, model: LanguageModel, inputs: Sequence[str], method: Method | None = None) -> list[Prediction]:
+        """The texts go on, for a length by the recipe's decode settings."""
+        decode = self.recipe.decode
+        longest = max((len(self.lexicon.encode(text)) for text in inputs), default=0)
+        tokens = max(1, int(decode.limit_factor * longest) + decode.limit_extra)
+        how = Continuation(tokens, self.settings.window, method=method or method_of(decode))
+        return self.continued(model, inputs, how)
+
+    def continued(
+        self,
+        model: LanguageModel,
+        prompts: Sequence[str],
+        how: Continuation,
+        tell: Callable[[str], None] | None = None,
+    ) -> list[Prediction]:
+        """Continuations as text, without their prompts; `tell` hears one as it grows, in whole characters."""
+        read = [self.lexicon.encode(text or BEGINNING) for text in prompts]
+
+        def heard(tokens: Sequence[int]) -> None:
+            assert tell is not None
+            tell(self._new_text(read[0], tokens, how.stop).rstrip("\ufffd"))
+
+        found = continue_texts(model, self.lexicon, read, how, None if tell is None else heard)
+        return [
+            Prediction(
+                text, tuple(Answer(self._new_text(prompt, each.tokens, how.stop), each.score, each) for each in best)
+            )
+            for text, prompt, best in zip(prompts, read, found, strict=True)
+        ]
+
+    def score(self, model: LanguageModel) -> Scores:
+        """How probable the validation text is, and a few continuations of it."""
+        windows = self.examples("valid")
+        few = [windows[n] for n in range(max(1, min(len(windows), self.settings.valid_tokens // self.settings.window)))]
+        surprise = sum(float(each.sum()) for each in self._scored(model, few))
+        loss = surprise / sum(len(window) - 1 for window in few)
+        return Scores("log_likelihood", {"log_likelihood": -loss, "loss": loss}, self._samples(model, few))
+
+    def evaluate(self, model: LanguageModel, split: str) -> Sequence[Score]:
+        """Perplexities, every token after half a window at least; of single frequencies; and with shuffled contexts."""
+        tokens = self.text.part(split)
+        size, stride = self.settings.window, max(1, self.settings.window // 2)
+        windows = Windows(tokens, np.arange(0, max(1, len(tokens) - 1 - stride), stride), size)
+        fresh = [len(window) - 1 if not n else len(window) - 1 - (size - stride) for n, window in enumerate(windows)]
+        kept = [n for n, count in enumerate(fresh) if count > 0]
+        chosen = [windows[n] for n in kept]
+        surprise = [float(each[-fresh[n] :].sum()) for n, each in zip(kept, self._scored(model, chosen), strict=True)]
+        counts = [fresh[n] for n in kept]
+        text = self.lexicon.decode(tokens[1:].tolist())
+        sizes = {"words": max(1, len(text.split())), "text_bytes": len(text.encode("utf-8", "replace"))}
+        found = perplexities(surprise, counts, **sizes)
+        draw = np.random.default_rng(SHUFFLE)
+        turned = [np.concatenate([draw.permutation(window[:-1]), window[-1:]]) for window in chosen]
+        last = [float(each[-1]) for each in self._scored(model, turned)]
+        straight = [float(each[-1]) for each in self._scored(model, chosen)]
+
+        def of_last(name: str, values: Sequence[float]) -> Score:
+            score = perplexities(values, [1] * len(values), words=1, text_bytes=1)[0]
+            return Score(name, score.value, score.interval, f"last token of {len(values):,} windows", 4)
+
+        return [
+            *found,
+            Score("loss per token of single frequencies (baseline)", self._frequencies(tokens[1:]), None, "", 4),
+            of_last("loss of the last token of a window", straight),
+            of_last("loss of the last token, its context shuffled (control)", last),
+        ]
+
+    def look(
+        self, model: LanguageModel, text: str, target: str | None = None, *, pieces: bool = False
+    ) -> list[AttentionMap]:
+        """Where each new word looked: rows are what is written, columns what stood before it."""
+        prompt = self.lexicon.encode(text or BEGINNING)
+        if target is None:
+            new = self._found(model, prompt)
+        else:
+            new = self.lexicon.encode(target)
+        ids = [*prompt, *new][-self.settings.window - 1 :]
+        with at_rest(model), record(model) as recording:
+            model(torch.tensor([ids[:-1]]))
+        rows, columns = (Tokens(tuple(self.lexicon.pieces(part))) for part in (ids[1:], ids[:-1]))
+        maps = [AttentionMap(seen.title, seen.weights[0], rows, columns) for seen in recording]
+        if not maps:
+            return []
+        mean = torch.stack([each.weights.mean(0) for each in maps]).mean(0)
+        if len(maps) > 1 or maps[0].heads > 1:
+            maps = [AttentionMap("average of all layers and heads", mean[None], rows, columns), *maps]
+        if pieces:
+            return maps
+        return [each.grouped(self.lexicon.words(ids[1:]), self.lexicon.words(ids[:-1])) for each in maps]
+
+    def _found(self, model: LanguageModel, prompt: Sequence[int]) -> Sequence[int]:
+        decode = self.recipe.decode
+        how = Continuation(decode.limit_extra or 1, self.settings.window, method=method_of(decode))
+        return continue_texts(model, self.lexicon, [prompt], how)[0][0].tokens
+
+    def _new_text(self, prompt: Sequence[int], tokens: Sequence[int], stop: Sequence[str]) -> str:
+        """What is new: a word of its own begins with a space that only the whole shows."""
+        cut = cut_at(self.lexicon, tokens, stop)
+        if cut is not None:
+            return cut
+        before = self.lexicon.decode(prompt)
+        return self.lexicon.decode([*prompt, *tokens])[len(before) :]
+
+    def _scored(self, model: LanguageModel, windows: Sequence[Ids]) -> Iterator[Tensor]:
+        """-log p of every token of each window but the first."""
+        with at_rest(model):
+            for first in range(0, len(windows), AT_ONCE):
+                some = windows[first : first + AT_ONCE]
+                batch = window_batch(some, range(len(some)))
+                log_p = model.output(model(batch.tokens[:, :-1])).log_softmax(-1)
+                of_next = -log_p.gather(-1, batch.tokens[:, 1:, None])[..., 0].double()
+                for row, window in enumerate(some):
+                    yield of_next[row, : len(window) - 1]
+
+    def _frequencies(self, tokens: Ids) -> float:
+        """The loss of guessing by how often each token is in the training text; unseen ones count as seen once."""
+        counted = np.bincount(self.text.part("train"), minlength=len(self.lexicon)) + 1
+        log_p = np.log(counted / counted.sum())
+        return float(-log_p[tokens].mean())
+
+    def _samples(self, model: LanguageModel, windows: Sequence[Ids]) -> list[tuple[str, str, str]]:
+        half = max(1, self.settings.window // 2)
+        begun = [window.tolist() for window in windows[:SAMPLES] if len(window) > half]
+        how = Continuation(min(half, 40), self.settings.window)
+        found = continue_texts(model, self.lexicon, [window[:half] for window in begun], how)
+        decode = self.lexicon.decode
+        return [
+            (decode(window[:half]), decode(best[0].tokens), decode(window[half:]))
+            for window, best in zip(begun, found, strict=True)
+        ]

@@ -1,0 +1,77 @@
+"""The Vision Transformer both ways."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
+
+from saccade import api
+from saccade.errors import SaccadeError
+from saccade.exchange.huggingface import export_run, import_folder
+from tests.exchange import published
+
+SMALL = {"hidden_size": 21, "num_attention_heads": 3, "num_hidden_layers": 2, "intermediate_size": 33}
+SMALL |= {"image_size": 12, "patch_size": 4, "id2label": {0: "cat", 1: "dog", 2: "cow"}}
+
+
+def folder(place: Path, **settings: object) -> Path:
+    return published.save(ViTForImageClassification(ViTConfig(**{**SMALL, **settings})), place / "theirs")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"num_hidden_layers": 1, "patch_size": 3, "layer_norm_eps": 1e-2}, {"num_hidden_layers": 3, "patch_size": 6}],
+)
+def test_images_are_seen_as_theirs_sees_them(settings: dict, tmp_path: Path) -> None:
+    theirs = folder(tmp_path, **settings)
+    import_folder(theirs, tmp_path / "run")
+    images = torch.randn(2, 3, 12, 12, generator=torch.Generator().manual_seed(3))
+    with torch.no_grad():
+        expected = ViTForImageClassification.from_pretrained(theirs).eval()(images).logits
+        assert (api.load(tmp_path / "run").model(images) - expected).abs().max() < 1e-5
+    export_run(tmp_path / "run", tmp_path / "ours")
+    published.require_same_files(theirs, tmp_path / "ours")
+
+
+def test_a_picture_file_gets_the_label_that_theirs_gives_it(tmp_path: Path) -> None:
+    theirs = folder(tmp_path)
+    import_folder(theirs, tmp_path / "run")
+    pixels = np.random.default_rng(1).integers(0, 256, (12, 12, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "picture.png")
+    given = ViTImageProcessor(size={"height": 12, "width": 12})(Image.fromarray(pixels), return_tensors="pt")
+    with torch.no_grad():
+        share = ViTForImageClassification.from_pretrained(theirs).eval()(**given).logits.softmax(-1)[0]
+    predictor = api.load(tmp_path / "run")
+    answer = predictor.predict([str(tmp_path / "picture.png")])[0].answers[0]
+    assert answer.text == SMALL["id2label"][int(share.argmax())]
+    assert abs(answer.score - float(share.max())) < 1e-5
+    assert predictor.look(str(tmp_path / "picture.png"))
+
+
+def test_pictures_with_another_middle_are_refused(tmp_path: Path) -> None:
+    theirs = folder(tmp_path)
+    (theirs / "preprocessor_config.json").write_text(json.dumps({"image_mean": [0.4, 0.5, 0.5]}))
+    with pytest.raises(SaccadeError, match="image_mean"):
+        import_folder(theirs, tmp_path / "run")
+
+
+def test_a_model_of_ours_is_read_by_transformers(tmp_path: Path) -> None:
+    recipe = (
+        "task: {kind: classify_images, data: x, size: 12}\nmodel: {kind: vit, patch: 4, width: 12, heads: 3, layers: 2}"
+    )
+    predictor = published.drawn_run(
+        recipe, tmp_path / "run", lambda vocab: (vocab / "labels.json").write_text('["cat", "dog"]')
+    )
+    export_run(tmp_path / "run", tmp_path / "theirs")
+    theirs = ViTForImageClassification.from_pretrained(tmp_path / "theirs").eval()
+    assert theirs.config.id2label == {0: "cat", 1: "dog"}
+    assert ViTImageProcessor.from_pretrained(tmp_path / "theirs").size["height"] == 12
+    images = torch.randn(2, 3, 12, 12, generator=torch.Generator().manual_seed(3))
+    with torch.no_grad():
+        assert (predictor.model(images) - theirs(images).logits).abs().max() < 1e-5

@@ -1,0 +1,232 @@
+"""Language models: perplexity by hand, continuations of any length, and what a person types."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from saccade import api
+from saccade.cli import app
+from saccade.config import load_recipe
+from saccade.decode import Beam, Greedy, Sample
+from saccade.errors import SaccadeError
+from saccade.metrics.perplexity import perplexities
+from saccade.plan import plan
+from saccade.tasks.continuing import Continuation, continue_texts, prefilled
+from saccade.verify import verify
+
+WORDS = ["red fox\n", "blue sky\n", "green grass, é\n"]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("text") / "colours.txt"
+    draw = np.random.default_rng(0)
+    path.write_text("".join(WORDS[number] for number in draw.integers(3, size=800)))
+    return path
+
+
+SMALL = ["train.steps=60", "train.evaluate_every=60", "train.save_every=60", "train.batch_tokens=512", "task.window=24"]
+
+
+@pytest.fixture(scope="module")
+def run(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("run") / "run"
+    settings = [f"task.data={text}", *SMALL, "model.width=32", "model.layers=2"]
+    api.train("language-quick", out=out, settings=settings)
+    return out
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    patch = pytest.MonkeyPatch()
+    patch.setenv("SACCADE_CACHE", str(tmp_path_factory.mktemp("cache")))
+    yield
+    patch.undo()
+
+
+def test_perplexity_is_what_it_is_by_hand() -> None:
+    loss, token, word, bits = perplexities([2.0, 4.0], [3, 3], words=2, text_bytes=12)
+    assert loss.value == pytest.approx(1.0)
+    assert token.value == pytest.approx(math.e)
+    assert word.value == pytest.approx(math.exp(3.0))
+    assert bits.value == pytest.approx(6 / 12 / math.log(2))
+    assert loss.interval is not None and loss.interval[0] < 1 < loss.interval[1]
+
+
+@torch.no_grad()
+def test_the_score_is_the_probability_that_the_model_gives(run: Path) -> None:
+    predictor = api.load(run)
+    loss = predictor.evaluate("valid")[0]
+    tokens = torch.tensor(predictor.task.text.part("valid").astype(np.int64))
+    window = predictor.task.settings.window
+    total = 0.0
+    for place in range(1, len(tokens)):  # every token alone, with what the sliding window shows of its past
+        begin = 0 if place <= window else -(-(place - window) // (window // 2)) * (window // 2)
+        log_p = predictor.model.output(predictor.model(tokens[None, begin:place])).log_softmax(-1)
+        total -= float(log_p[0, -1, tokens[place]])
+    assert loss.value == pytest.approx(total / (len(tokens) - 1), abs=1e-4)
+
+
+def test_a_context_in_disorder_is_worth_less_than_one_in_order(run: Path) -> None:
+    scores = {score.name: score.value for score in api.load(run).evaluate("valid")}
+    assert scores["loss per token"] < scores["loss per token of single frequencies (baseline)"]
+    assert (
+        scores["loss of the last token of a window"] < scores["loss of the last token, its context shuffled (control)"]
+    )
+
+
+@pytest.mark.parametrize("method", [Greedy(), Sample(answers=2, seed=3), Beam(3, best=2)])
+def test_a_prompt_is_continued_alike_alone_and_among_others(run: Path, method: object) -> None:
+    predictor = api.load(run)
+    lexicon, model = predictor.task.lexicon, predictor.model
+    prompts = [lexicon.encode(each) for each in ("red", "blue sk", "g", "red fox\nblue")]
+    how = Continuation(9, 24, method=method)
+    together = continue_texts(model, lexicon, prompts, how)
+    assert [[len(each.tokens) for each in best] for best in together] == [[9] * method.best] * 4
+    if isinstance(method, Sample):
+        return  # draws depend on the prompt's number: the next test
+    for prompt, best in zip(prompts, together, strict=True):
+        alone = continue_texts(model, lexicon, [prompt], how)[0]
+        assert [each.tokens for each in alone] == [each.tokens for each in best]
+
+
+def test_the_same_seed_draws_the_same_text_whatever_follows(run: Path) -> None:
+    predictor = api.load(run)
+    one = api.generate(predictor, ["red"], tokens=40, method=Sample(seed=5))
+    two = api.generate(predictor, ["red", "blue"], tokens=40, method=Sample(seed=5))
+    other = api.generate(predictor, ["red"], tokens=40, method=Sample(seed=6))
+    assert one[0].text == two[0].text != other[0].text
+
+
+@torch.no_grad()
+def test_prompts_of_different_lengths_are_read_without_padding(run: Path) -> None:
+    predictor = api.load(run)
+    rows = [[5, 6, 7, 8], [9], [], [7, 8]]
+    past = prefilled(predictor.model, rows, 4)
+    assert past.position.tolist() == [4, 1, 0, 2]
+    logits, _ = predictor.model.step(torch.tensor([[6]] * 4), past)
+    for row, prompt in enumerate(rows):
+        whole = predictor.model.output(predictor.model(torch.tensor([[*prompt, 6]])))[0, -1]
+        torch.testing.assert_close(logits[row], whole, rtol=0, atol=1e-4)
+
+
+def test_beyond_its_window_a_text_slides_or_stops(run: Path) -> None:
+    predictor = api.load(run)
+    slid = api.generate(predictor, ["red fox\n"], tokens=100, method=Greedy())[0]
+    stopped = api.generate(predictor, ["red fox\n"], tokens=100, method=Greedy(), beyond="stop")[0]
+    assert len(slid.answers[0].hypothesis.tokens) == 100
+    assert len(stopped.answers[0].hypothesis.tokens) == 24 - 8 + 1
+    assert slid.text.startswith(stopped.text)
+    with pytest.raises(SaccadeError, match="40 tokens and the window 24"):
+        api.generate(predictor, ["r" * 40], tokens=5, beyond="stop")
+
+
+def test_a_text_ends_before_what_it_is_to_stop_at(run: Path) -> None:
+    predictor = api.load(run)
+    free = api.generate(predictor, ["red"], tokens=12, method=Greedy())[0]
+    assert "\n" in free.text
+    stopped = api.generate(predictor, ["red"], tokens=12, method=Greedy(), stop=["\n"])[0]
+    assert stopped.text == free.text.split("\n")[0]
+    assert stopped.answers[0].stopped == "stop"
+
+
+def test_a_growing_text_never_shows_half_a_character(text: Path, tmp_path: Path) -> None:
+    settings = [f"task.data={text}", *SMALL, "task.unit=pieces", "task.pieces=300", "model.width=16", "train.steps=1"]
+    predictor = api.train("language-quick", out=tmp_path / "bytes", settings=settings)
+    told: list[str] = []
+    method = Sample(seed=1, temperature=5.0)  # nearly any byte after any other
+    found = api.generate(predictor, ["é"], tokens=30, method=method, tell=told.append)[0]
+    assert "\ufffd" in found.text  # bytes that are no characters are there, and are shown once it is clear
+    assert len(told) > 20
+    assert not any(each.endswith("\ufffd") for each in told)
+
+
+def test_a_new_word_is_seen_to_look_at_earlier_ones_only(run: Path) -> None:
+    maps = api.load(run).look("red f", "ox")
+    assert maps[0].rows.labels == tuple("ed▁fox") and maps[0].columns.labels == tuple("red▁fo")
+    for each in maps:
+        assert torch.equal(each.weights, each.weights.tril())
+
+
+def test_a_model_for_sentences_is_refused_with_those_that_can(text: Path) -> None:
+    recipe = load_recipe("language-quick", [f"task.data={text}"])
+    with pytest.raises(SaccadeError, match="gpt, recurrent"):
+        api.make_task(recipe.model_copy(update={"model": load_recipe("reverse").model}))
+
+
+def test_a_text_shorter_than_a_window_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "short.txt").write_text("a few words\n")
+    with pytest.raises(SaccadeError, match=r"short\.txt.*too few for windows of 64"):
+        api.train("language-quick", out=tmp_path / "run", settings=[f"task.data={tmp_path / 'short.txt'}"])
+
+
+def test_generate_streams_what_it_prints_at_once(run: Path) -> None:
+    common = ["generate", str(run), "--prompt", "red", "--tokens", "30", "--seed", "2"]
+    whole = CliRunner().invoke(app, common)
+    grown = CliRunner().invoke(app, [*common, "--stream"])
+    assert whole.exit_code == grown.exit_code == 0
+    assert whole.stdout == grown.stdout
+    assert whole.stdout.startswith("red")
+
+
+def test_generate_refuses_what_contradicts_itself(run: Path) -> None:
+    for options, said in (
+        (["--n", "2", "--stream"], "one text"),
+        (["--n", "2", "--temperature", "0"], "one most probable"),
+        (["--beyond", "jump"], "slide or stop"),
+    ):
+        result = CliRunner().invoke(app, ["generate", str(run), *options])
+        assert isinstance(result.exception, SaccadeError) and said in str(result.exception)
+
+
+def test_training_goes_on_bit_for_bit(text: Path, tmp_path: Path) -> None:
+    settings = [f"task.data={text}", *SMALL, "train.steps=8", "train.save_every=4", "model.dropout=0.2", "train.keep=3"]
+    whole = api.train("language-quick", out=tmp_path / "whole", settings=settings)
+    training = api.begin("language-quick", out=tmp_path / "cut", settings=settings)
+    with training.run.lock():
+        for event in training.trainer.fit(training.run):
+            if type(event).__name__ == "Saved":
+                break
+    again = api.resume(tmp_path / "cut")
+    for name, tensor in whole.model.state_dict().items():
+        assert torch.equal(tensor, again.model.state_dict()[name]), name
+
+
+def test_a_model_goes_on_learning_from_another_text(text: Path, tmp_path: Path) -> None:
+    """With a vocabulary that grows: a frequent new word becomes one piece, seeded from what spelled it."""
+    settings = [f"task.data={text}", *SMALL, "task.unit=pieces", "task.pieces=300", "model.width=16", "train.steps=3"]
+    api.train("language-quick", out=tmp_path / "first", settings=settings)
+    other = tmp_path / "other.txt"
+    other.write_text("a purple zebra and a purple zebra\n" * 100)
+    more = [f"task.data={other}", *SMALL, f"train.start={tmp_path / 'first'}", "task.extend=2"]
+    training = api.begin("language-quick", out=tmp_path / "second", settings=more)
+    before, after = api.load(tmp_path / "first"), training.trainer
+    old, new = before.task.lexicon, after.task.lexicon
+    assert len(new) == len(old) + 2
+    assert [new.pieces([token])[0] for token in new.encode(" zebra purple")] == ["▁zebra", "▁purple"]
+    assert new.decode(new.encode("a purple zebra")) == "a purple zebra"
+    table = after.model.output.weight
+    assert torch.equal(table[: len(old)], before.model.output.weight)
+    spelled = before.model.output.weight[old.encode(" zebra")].mean(0)
+    torch.testing.assert_close(table[new.encode(" zebra")[0]], spelled)
+
+
+def test_the_laws_hold_on_a_trained_language_model(run: Path) -> None:
+    laws = verify(api.load(run))
+    assert len(laws) == 5
+    assert [law.name for law in laws if not law.holds] == []
+
+
+def test_a_language_model_is_counted_before_it_is_trained(text: Path) -> None:
+    """Two operations per weight of a product and token, and those of the attention on top."""
+    small = ["task.window=8", "train.batch_tokens=64", "model.width=32", "model.layers=1"]
+    recipe = load_recipe("language-quick", [f"task.data={text}", *small])
+    counted = plan(recipe, probe=False)
+    products = 12 * 32 * 32 + 32 * (counted.parts["decoder embedding"] // 32)
+    assert counted.forward_flops == 2 * products + 2 * 2 * 8 * 32
