@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -124,7 +125,7 @@ class Lexicon:
     def decode(self, ids: Sequence[int]) -> str:
         plain = [number - self.offset for number in ids if number not in self.marks.names]
         if self.unit == "words":
-            return " ".join(self._pieces[number + self.offset] for number in plain).replace(" \n ", "\n")
+            return re.sub(r" ?\n ?", "\n", " ".join(self._pieces[number + self.offset] for number in plain))
         return self._tokenizer.decode(plain, skip_special_tokens=False)
 
     def pieces(self, ids: Sequence[int]) -> list[str]:

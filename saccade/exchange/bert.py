@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from saccade.exchange.architecture import (
     their_activation,
 )
 from saccade.exchange.folder import Config
-from saccade.exchange.rules import Rule, Table, drawn, ignored, linear, same, tied
+from saccade.exchange.rules import Rule, Table, drawn, ignored, kept, linear, same, tied
 from saccade.models.bert import EPSILON, MaskedLanguageModel
 from saccade.models.text_classifier import TextClassifier
 
@@ -47,7 +47,6 @@ def body(ours: str, prefix: str = "bert") -> list[Rule]:
     ]
 
 
-POOLER = linear("bert.pooler.dense", "encoder.pooler")
 HEADS = (
     *linear("cls.predictions.transform.dense", "transform.dense"),
     *linear("cls.predictions.transform.LayerNorm", "transform.norm"),
@@ -84,8 +83,22 @@ def model_settings(config: Config, *, pooler: bool) -> BERTSettings:
     )
 
 
+def masked_table(heads: Sequence[Rule], prefix: str = "bert") -> Callable[[Recipe], Table]:
+    """With a pooler where the task has a use for it; where it has none, it is kept for them."""
+    theirs = f"{prefix}.pooler.dense"
+
+    def table(recipe: Recipe) -> Table:
+        used = getattr(recipe.task, "next_sentence", False)
+        pooler = linear(theirs, "encoder.pooler") if used else kept(f"{theirs}.weight", f"{theirs}.bias")
+        return Table.of(body("encoder", prefix), pooler, heads, prefix=f"{prefix}.")
+
+    return table
+
+
 def masked_recipe(config: Config, names: Collection[str]) -> Recipe:
     pooler = any(name.endswith("pooler.dense.weight") for name in names)
+    trained = "cls.seq_relationship.weight" in names or not any(name.startswith("cls.") for name in names)
+    pooler = pooler and trained and config.number("type_vocab_size", 2) > 1
     window = config.number("max_position_embeddings", 512)
     return Recipe(
         task=MaskedSettings(data=NO_DATA, window=window, next_sentence=pooler),
@@ -148,19 +161,17 @@ def probe_heads(model: MaskedLanguageModel, recipe: Recipe, sizes: Sizes, draw: 
     return torch.cat(said if model.next_sentence is None else [*said, model.follows(memory).flatten()])
 
 
-TABLE = Table.of(body("encoder"), POOLER, HEADS, prefix="bert.")
-BARE_TABLE = Table.of(body("encoder"), POOLER, NO_HEADS, prefix="bert.")
 LABEL_TABLE = Table.of(
     body("body"), linear("bert.pooler.dense", "body.pooler"), linear("classifier", "head"), prefix="bert."
 )
 PRETRAINING = Architecture(
-    "BertForPreTraining", "bert", lambda _: TABLE, masked_recipe, probe_heads, config_of, masks=True
+    "BertForPreTraining", "bert", masked_table(HEADS), masked_recipe, probe_heads, config_of, masks=True
 )
-MASKED = Architecture("BertForMaskedLM", "bert", lambda _: TABLE, masked_recipe, probe_heads, config_of, masks=True)
+MASKED = Architecture("BertForMaskedLM", "bert", masked_table(HEADS), masked_recipe, probe_heads, config_of, masks=True)
 BARE = Architecture(
     "BertModel",
     "bert",
-    lambda _: BARE_TABLE,
+    masked_table(NO_HEADS),
     masked_recipe,
     probe_masked,
     config_of,

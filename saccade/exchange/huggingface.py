@@ -76,7 +76,10 @@ def import_folder(folder: str | Path, out: str | Path) -> list[str]:
     try:
         _keep(folder, config, architecture, run.vocab)
         fresh = _model_tensors(recipe, run)
-        found = architecture.table(recipe).into(tensors, fresh, f"the weights of {folder}, as {architecture.name},")
+        table = architecture.table(recipe)
+        found = table.into(tensors, fresh, f"the weights of {folder}, as {architecture.name},")
+        if aside := table.aside(tensors):
+            write_weights(run.vocab / ORIGIN, aside)
         run.save_final(found, {"vocabulary": run.vocab_hash()})
     except BaseException:
         shutil.rmtree(run.path, ignore_errors=True)
@@ -98,7 +101,7 @@ def export_run(path: str | Path, folder: str | Path) -> list[str]:
     tensors = {name: each.to(stored[name].dtype) for name, each in named_tensors(predictor.model).items()}
     config = _config(architecture, predictor.recipe, sizes, original, tensors)
     with new_folder(Path(folder)) as temporary:
-        written = architecture.table(predictor.recipe).back(tensors, bare=architecture.bare)
+        written = architecture.table(predictor.recipe).back(tensors | _aside(origin), bare=architecture.bare)
         write_weights(temporary, written)
         write_json(temporary / CONFIG, config)
         if original:
@@ -109,6 +112,11 @@ def export_run(path: str | Path, folder: str | Path) -> list[str]:
             _write_vocabulary(run, architecture, predictor.recipe, temporary)
         _require_same(predictor, tensors, temporary, architecture, sizes)
     return [f"{architecture.name}: {len(written)} tensors, {(Path(folder) / WEIGHTS).stat().st_size / 1e6:.1f} MB"]
+
+
+def _aside(origin: Path) -> dict[str, Tensor]:
+    """Tensors that came with a run and that it has no place for."""
+    return read_weights(origin) if (origin / WEIGHTS).is_file() else {}
 
 
 def _architecture(config: Config) -> Architecture:

@@ -30,6 +30,7 @@ class Rule:
     into: Callable[[Tensor], Sequence[Tensor]] = lambda tensor: (tensor,)
     back: Callable[[Sequence[Tensor]], Tensor] = lambda tensors: tensors[0]
     twin: str = ""  # of a tensor that they may write twice: the other one, which is the same
+    kept: bool = False  # has no place with us, and goes back as it came
     right: Callable[[Tensor], bool] = lambda _: True  # of a constant on one side only: whether it is what it must be
 
 
@@ -88,6 +89,11 @@ def computed(theirs: str, formula: Callable[[Tensor], Tensor]) -> list[Rule]:
     return [Rule(theirs, right=lambda tensor: torch.allclose(tensor.float(), formula(tensor).float(), atol=1e-3))]
 
 
+def kept(*theirs: str) -> list[Rule]:
+    """What we have no place for, and give back as it came."""
+    return [Rule(each, kept=True) for each in theirs]
+
+
 def drawn(*ours: str) -> list[Rule]:
     """What they do not have: it begins as a new model's does, and is never written."""
     return [Rule(ours=(each,)) for each in ours]
@@ -123,14 +129,21 @@ class Table:
             found |= {each: part.contiguous() for each, part in zip(ours, parts, strict=True)}
         return found
 
+    def aside(self, theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Those of their tensors that are kept for them."""
+        named = {self._full(name): tensor for name, tensor in theirs.items()}
+        patterns = [_pattern(rule.theirs) for rule in self.rules if rule.kept]
+        return {name: each for name, each in named.items() if any(p.fullmatch(name) for p in patterns)}
+
     def back(self, ours: Mapping[str, Tensor], *, bare: bool = False) -> dict[str, Tensor]:
-        """Their tensors from ours, under the names of a bare body if asked."""
+        """Their tensors from ours and from those that were kept for them, under the names of a bare body if asked."""
         matches = list(self._matches(ours))
-        if left := sorted(ours.keys() - {each for _, _, names in matches for each in names}):
+        aside = self.aside(ours)
+        if left := sorted(ours.keys() - aside.keys() - {each for _, _, names in matches for each in names}):
             raise SaccadeError(f"there is no place for {', '.join(left)} in the other format")
         if wrong := [names[0] for rule, name, names in matches if not name and not rule.right(ours[names[0]])]:
             raise SaccadeError(f"there is no place for {', '.join(wrong)} in the other format, unless it is zero")
-        written = {name: rule.back([ours[each] for each in names]) for rule, name, names in matches if name}
+        written = aside | {name: rule.back([ours[each] for each in names]) for rule, name, names in matches if name}
         return {name.removeprefix(self.prefix) if bare else name: t.contiguous() for name, t in written.items()}
 
     def _matches(self, ours: Mapping[str, Tensor]) -> Iterator[tuple[Rule, str, tuple[str, ...]]]:

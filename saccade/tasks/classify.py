@@ -31,6 +31,7 @@ from saccade.nn.low_rank import adapt
 from saccade.tasks.answers import at_rest
 from saccade.tasks.base import Answer, Loss, Prediction, Scores, Term
 from saccade.tasks.labels import label_scores
+from saccade.tasks.running_text import average_first
 from saccade.tasks.written import padded
 
 LABELS = "labels.json"
@@ -255,12 +256,9 @@ class Classify:
         axis, verdict = Tokens(tuple(self.lexicon.pieces(ids))), Tokens((self._label(share),))
         within = [seen for seen in recording if seen.weights.shape[2] == len(ids)]
         maps = [AttentionMap(seen.title, seen.weights[0], axis, axis) for seen in within]
-        if maps:
-            mean = torch.stack([each.weights.mean(0) for each in maps]).mean(0)
-            maps = [AttentionMap("average of all layers and heads", mean[None], axis, axis), *maps]
         maps = [
             *(AttentionMap("what decided", s.weights[0], verdict, axis) for s in recording if s.name == "attention"),
-            *maps,
+            *average_first(maps),
         ]
         if pieces:
             return maps

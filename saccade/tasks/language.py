@@ -25,7 +25,7 @@ from saccade.nn.losses import token_loss
 from saccade.tasks.answers import at_rest, method_of
 from saccade.tasks.base import Answer, Loss, Prediction, Scores, Term
 from saccade.tasks.continuing import Continuation, continue_texts, cut_at
-from saccade.tasks.running_text import RunningText, WindowBatch, window_batch
+from saccade.tasks.running_text import RunningText, WindowBatch, average_first, window_batch
 from saccade.tasks.starting import adopt_all
 
 AT_ONCE = 32  # windows scored together
@@ -148,13 +148,15 @@ class Language:
         last = [float(each[-1]) for each in self._scored(model, turned)]
         straight = [float(each[-1]) for each in self._scored(model, chosen)]
 
+        frequencies = float(-self.text.log_frequencies()[tokens[1:]].mean())
+
         def of_last(name: str, values: Sequence[float]) -> Score:
             score = perplexities(values, [1] * len(values), words=1, text_bytes=1)[0]
             return Score(name, score.value, score.interval, f"last token of {len(values):,} windows", 4)
 
         return [
             *found,
-            Score("loss per token of single frequencies (baseline)", self._frequencies(tokens[1:]), None, "", 4),
+            Score("loss per token of single frequencies (baseline)", frequencies, None, "", 4),
             of_last("loss of the last token of a window", straight),
             of_last("loss of the last token, its context shuffled (control)", last),
         ]
@@ -173,11 +175,7 @@ class Language:
             model(torch.tensor([ids[:-1]]))
         rows, columns = (Tokens(tuple(self.lexicon.pieces(part))) for part in (ids[1:], ids[:-1]))
         maps = [AttentionMap(seen.title, seen.weights[0], rows, columns) for seen in recording]
-        if not maps:
-            return []
-        mean = torch.stack([each.weights.mean(0) for each in maps]).mean(0)
-        if len(maps) > 1 or maps[0].heads > 1:
-            maps = [AttentionMap("average of all layers and heads", mean[None], rows, columns), *maps]
+        maps = average_first(maps)
         if pieces:
             return maps
         return [each.grouped(self.lexicon.words(ids[1:]), self.lexicon.words(ids[:-1])) for each in maps]
@@ -205,12 +203,6 @@ class Language:
                 of_next = -log_p.gather(-1, batch.tokens[:, 1:, None])[..., 0].double()
                 for row, window in enumerate(some):
                     yield of_next[row, : len(window) - 1]
-
-    def _frequencies(self, tokens: Ids) -> float:
-        """The loss of guessing by how often each token is in the training text; unseen ones count as seen once."""
-        counted = np.bincount(self.text.part("train"), minlength=len(self.lexicon)) + 1
-        log_p = np.log(counted / counted.sum())
-        return float(-log_p[tokens].mean())
 
     def _samples(self, model: LanguageModel, windows: Sequence[Ids]) -> list[tuple[str, str, str]]:
         half = max(1, self.settings.window // 2)

@@ -26,7 +26,7 @@ def problem(text: str, *settings: str) -> str:
 
 @pytest.mark.parametrize("name", list_recipes())
 def test_every_recipe_that_ships_reads_and_comes_back_equal(name: str) -> None:
-    needed = {"reverse": [], "regress": [], "translate": ["task.source=a.tsv"]}
+    needed = {"reverse": [], "regress": [], "interact": [], "translate": ["task.source=a.tsv"]}
     recipe = load_recipe(name, needed.get(name.split("-")[0], ["task.data=a.zip"]))
     assert parse_recipe(dump_recipe(recipe), "again") == recipe
     assert list_recipes()[name].endswith(".")
