@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from saccade.api import Predictor
 from saccade.data.vocab import END, PAD, START
@@ -16,12 +17,16 @@ from saccade.decode import Beam, Greedy, never, search
 from saccade.errors import SaccadeError
 from saccade.maps.record import record
 from saccade.models.shapes import EncoderDecoder, LanguageModel
-from saccade.tasks.running_text import WindowBatch
+from saccade.tasks.base import Task
+from saccade.tasks.language import Language
 from saccade.tasks.written import WrittenBatch
 from saccade.train.run import Run
 from saccade.train.trainer import load_tensors, named_tensors
 
 SENTENCES = 8
+RANDOM_TOKENS = 32
+SEED = 12345  # of what a task draws while it makes a batch
+LOSS_TOLERANCE = 1e-7  # of a sum over examples
 TOLERANCE = 1e-9  # of float64; the model is checked in double precision, where a difference is a mistake, not rounding
 
 
@@ -40,21 +45,57 @@ class Law:
 
 @torch.no_grad()
 def verify(predictor: Predictor) -> list[Law]:
-    """Check the laws on the first validation examples of the model's own task."""
-    examples = list(predictor.task.examples("valid"))[:SENTENCES]
-    batch = predictor.task.collate(examples, range(len(examples)))
+    """Check the laws on the first validation examples of the model's own task; a language model whose data is gone is
+    checked on random tokens."""
+    task: Any = predictor.task
     single = named_tensors(predictor.model)
-    if isinstance(batch, WindowBatch):
-        language: LanguageModel = predictor.task.model().double().eval()  # type: ignore[assignment]
-        load_tensors(language, single, "the model")
-        return [*_language_laws(language, batch.tokens), _saved(single)]
-    if not isinstance(batch, WrittenBatch):
-        raise SaccadeError(f"{predictor.recipe.task.kind} writes no text; the laws of its models are not known here")
-    model: EncoderDecoder = predictor.task.model().double().eval()  # type: ignore[assignment]
+    model: Any = task.model().double().eval()
     load_tensors(model, single, "the model")
-    if batch.source.is_floating_point():  # frames and images, as precise as the model
-        batch = replace(batch, source=batch.source.double())
-    return [*_laws(model, batch), _saved(single)]
+    if isinstance(task, Language):
+        return [*_language_laws(model, _windows(task)), _saved(single)]
+    examples = list(task.examples("valid"))[:SENTENCES]
+    batch = _double(task.collate(examples, range(len(examples))))
+    if isinstance(batch, WrittenBatch):
+        return [*_laws(model, batch), _saved(single)]
+    return [*_loss_laws(task, model, examples), _saved(single)]
+
+
+def _double(batch: Any) -> Any:
+    """Frames and images as precise as the model."""
+    values = {field.name: getattr(batch, field.name) for field in fields(batch)}
+    floats = {name: value for name, value in values.items() if isinstance(value, Tensor) and value.is_floating_point()}
+    return replace(batch, **{name: value.double() for name, value in floats.items()})
+
+
+def _windows(task: Language) -> Tensor:
+    try:
+        windows = task.examples("valid")
+        return task.collate([windows[n] for n in range(min(SENTENCES, len(windows)))], range(SENTENCES)).tokens
+    except SaccadeError:
+        length = min(task.settings.window, RANDOM_TOKENS) + 1
+        return torch.randint(len(task.lexicon), (SENTENCES, length), generator=torch.Generator().manual_seed(1))
+
+
+def _loss_laws(task: Task, model: nn.Module, examples: Sequence[Any]) -> Iterator[Law]:
+    """Of a model that writes nothing, by the sums of its loss: where the task draws nothing, they are sums of parts."""
+
+    def total(numbers: Sequence[int]) -> float:
+        batch = _double(task.collate([examples[number] for number in numbers], numbers))
+        return sum(float(term.sum) for term in task.loss(model, batch).values() if term.weight)
+
+    everyone = range(len(examples))
+    with torch.random.fork_rng():
+        torch.manual_seed(SEED)
+        whole = total(everyone)
+        again = total(everyone)
+        torch.manual_seed(SEED)
+        with record(model):
+            yield Law("looking changes nothing (fused equals explicit)", abs(total(everyone) - whole), LOSS_TOLERANCE)
+        if again != whole or getattr(task, "indivisible", False):
+            return
+        yield Law("the order of the batch changes nothing", abs(total(everyone[::-1]) - whole), LOSS_TOLERANCE)
+        alone = sum(total([number]) for number in everyone)
+        yield Law("batch size and padding change nothing", abs(alone - whole), LOSS_TOLERANCE)
 
 
 def _laws(model: EncoderDecoder, batch: WrittenBatch) -> Iterator[Law]:

@@ -25,6 +25,7 @@ def plan(
         Path | None, typer.Option(help="For translate: the sentences, or a .tsv with both sides.")
     ] = None,
     target: Annotated[Path | None, typer.Option(help="For translate: their translations.")] = None,
+    data: Annotated[Path | None, typer.Option(help="For other tasks: a file, folder or archive of examples.")] = None,
     probe: Annotated[bool, typer.Option(help="Make a few updates to see how fast this machine is.")] = True,
     table: Annotated[bool, typer.Option("--table", help="The published sizes, counted by building them.")] = False,
     devices: Annotated[int, typer.Option(min=1, help="For a published size.")] = 64,
@@ -42,7 +43,8 @@ def plan(
         raise SaccadeError(f"say what to plan: a recipe, a published size ({', '.join(SIZES)}), or --table")
     if recipe in SIZES:
         return _size(recipe, devices, shared, accelerator, utilisation)
-    return _recipe(recipe, [*terminal.files(source=source, target=target), *(settings or ())], probe=probe)
+    files = terminal.files(source=source, target=target, data=data)
+    return _recipe(recipe, [*files, *(settings or ())], probe=probe)
 
 
 def _recipe(recipe: str, settings: list[str], *, probe: bool) -> None:

@@ -73,6 +73,8 @@ class BERTSettings(Settings):
     segments: Positive = 2  # texts that can be told apart in one input
     order: Literal["post", "pre"] = "post"  # where the norm stands in a residual; pre trains more stably
     norm: Literal["layer", "rms"] = "layer"
+    epsilon: Epsilon = 1e-12  # of the norms, as published; RoBERTa has 1e-5
+    first_position: Count = 0  # that the table of positions begins to be used at; RoBERTa's is 2
     activation: Literal["gelu", "gelu_tanh", "relu", "silu"] = "gelu"
     next_sentence: bool = False  # a head on the first position that says whether the second text follows the first
     dropout: Share = 0.1

@@ -28,7 +28,7 @@ Random: TypeAlias = np.random.Generator
 Floats: TypeAlias = NDArray[np.float32]
 
 POINTS = 32  # size of the letters as they are drawn, before anything is done to them
-RANDOM_STRINGS = 0.3  # share of what is drawn where there are words, too: not every text is a word
+RANDOM_STRINGS = 0.4  # share of what is drawn where there are words, too: not every text is a word
 RANDOM_LONGEST = 8  # letters of a random string
 UNKNOWN = "\U0010ffff"  # a character that no font has
 
@@ -141,7 +141,9 @@ class RenderedWords:
 
     def _text(self, random: Random) -> str:
         if not self.words or random.random() < RANDOM_STRINGS:
-            length = random.integers(self.lengths[0], self.lengths[1] + 1)
+            shortest, longest = self.lengths
+            # short ones most often: they teach what letters look like, longer ones where to look
+            length = shortest + int((longest + 1 - shortest) * random.random() ** 2)
             return "".join(self._letters[random.integers(len(self._letters), size=length)])
         word = self.words[random.integers(len(self.words))]
         case = random.random()

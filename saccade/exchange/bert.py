@@ -23,7 +23,7 @@ from saccade.exchange.architecture import (
 )
 from saccade.exchange.folder import Config
 from saccade.exchange.rules import Rule, Table, drawn, ignored, kept, linear, same, tied
-from saccade.models.bert import EPSILON, MaskedLanguageModel
+from saccade.models.bert import MaskedLanguageModel
 from saccade.models.text_classifier import TextClassifier
 
 
@@ -70,13 +70,13 @@ def model_settings(config: Config, *, pooler: bool) -> BERTSettings:
     config.require("add_cross_attention", False)
     config.require("position_embedding_type", "absolute")
     config.require("tie_word_embeddings", True)
-    config.require("layer_norm_eps", EPSILON)
     return BERTSettings(
         width=config.number("hidden_size", 768),
         heads=config.number("num_attention_heads", 12),
         hidden=config.number("intermediate_size", 3072),
         layers=config.number("num_hidden_layers", 12),
         segments=config.number("type_vocab_size", 2),
+        epsilon=config.real("layer_norm_eps", 1e-12),
         activation=config.choice("hidden_act", ACTIVATIONS, "gelu"),  # type: ignore[arg-type]
         next_sentence=pooler,
         dropout=config.real("hidden_dropout_prob", 0.1),
@@ -121,6 +121,7 @@ def config_of(recipe: Recipe, sizes: Sizes) -> dict[str, Any]:
     wrong = {
         f"order {model.order}": model.order != "post",
         f"norm {model.norm}": model.norm != "layer",
+        f"first_position {model.first_position}": model.first_position != 0,
         f"activation {model.activation}": activation is None,
     }
     if isinstance(task, ClassifySettings):
@@ -138,7 +139,7 @@ def config_of(recipe: Recipe, sizes: Sizes) -> dict[str, Any]:
         "attention_probs_dropout_prob": 0.0,
         "max_position_embeddings": longest_text(recipe),
         "type_vocab_size": model.segments,
-        "layer_norm_eps": EPSILON,
+        "layer_norm_eps": model.epsilon,
         "pad_token_id": sizes.marks["pad"],
         "tie_word_embeddings": True,
     }

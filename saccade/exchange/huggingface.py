@@ -20,7 +20,7 @@ from saccade.config import Recipe, dump_recipe
 from saccade.data.lexicon import Lexicon
 from saccade.data.vocab import END, PAD, START, Pieces
 from saccade.errors import SaccadeError, did_you_mean
-from saccade.exchange import bert, distilbert, gpt2, marian, vit
+from saccade.exchange import bert, distilbert, gpt2, marian, roberta, vit
 from saccade.exchange.architecture import Architecture, Sizes, longest_text
 from saccade.exchange.folder import (
     CONFIG,
@@ -42,6 +42,7 @@ ARCHITECTURES = {
     for each in (
         *(gpt2.LANGUAGE, gpt2.BARE, bert.PRETRAINING, bert.MASKED, bert.BARE, bert.LABELS, vit.LABELS),
         *(marian.MARIAN, marian.PEGASUS, distilbert.MASKED, distilbert.BARE),
+        *(roberta.MASKED, roberta.BARE, roberta.LABELS),
     )
 }
 
@@ -147,6 +148,8 @@ def _fitting(recipe: Recipe, original: Mapping[str, Any]) -> Architecture:
         )
     if found is bert.MASKED and getattr(recipe.task, "next_sentence", False):
         return bert.PRETRAINING
+    if getattr(recipe.model, "first_position", 0) == roberta.FIRST:
+        return roberta.LABELS if found is bert.LABELS else roberta.MASKED
     return marian.PEGASUS if found is marian.MARIAN and getattr(recipe.model, "order", "") == "pre" else found
 
 

@@ -90,10 +90,11 @@ def bert(settings: BERTSettings, size: int, longest: int) -> MaskedLanguageModel
     zero.
     """
     width, deviation = settings.width, published_deviation(settings.width)
-    embedding = Embedding(size, width, positions=Learned(width, longest=longest, deviation=deviation), scaled=False)
+    positions = Learned(width, longest=longest, deviation=deviation, first=settings.first_position)
+    embedding = Embedding(size, width, positions=positions, scaled=False)
 
     def norm() -> nn.Module:
-        return make_norm(settings.norm, width, epsilon=EPSILON)
+        return make_norm(settings.norm, width, epsilon=settings.epsilon)
 
     stack = Stack((_block(settings) for _ in range(settings.layers)), norm=norm() if settings.order == "pre" else None)
     encoder = BERTEncoder(
@@ -119,6 +120,6 @@ def _block(settings: BERTSettings) -> Block:
         Attention(settings.width, heads=settings.heads),
         FeedForward(settings.width, settings.hidden or 4 * settings.width, activation=settings.activation),
         residual=lambda: Residual(
-            settings.width, order=settings.order, norm=settings.norm, epsilon=EPSILON, dropout=settings.dropout
+            settings.width, order=settings.order, norm=settings.norm, epsilon=settings.epsilon, dropout=settings.dropout
         ),
     )

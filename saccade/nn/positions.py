@@ -48,12 +48,13 @@ class Sinusoidal(Positions):
 
 
 class Learned(Positions):
-    """A learned vector for each of `longest` positions. Initial law: normal with the given deviation."""
+    """A learned vector for each of `longest` positions, after the `first` rows of a table, which are not used. Initial
+    law: normal with the given deviation."""
 
-    def __init__(self, width: int, *, longest: int, deviation: float = 0.02):
+    def __init__(self, width: int, *, longest: int, deviation: float = 0.02, first: int = 0):
         super().__init__()
-        self.width, self.longest, self.deviation = width, longest, deviation
-        self.table = nn.Parameter(torch.empty(longest, width))
+        self.width, self.longest, self.deviation, self.first = width, longest, deviation, first
+        self.table = nn.Parameter(torch.empty(first + longest, width))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -61,7 +62,7 @@ class Learned(Positions):
 
     def forward(self, at: Tensor, length: int) -> Tensor:  # noqa: ARG002
         try:
-            return nn.functional.embedding(at, self.table)
+            return nn.functional.embedding(at + self.first if self.first else at, self.table)
         except IndexError as error:
             wrong = int(at[(at < 0) | (at >= self.longest)][0])
             raise ValueError(

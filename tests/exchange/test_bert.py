@@ -38,7 +38,11 @@ def inputs() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"num_hidden_layers": 1, "hidden_act": "relu"}, {"num_hidden_layers": 3, "type_vocab_size": 5}],
+    [
+        {},
+        {"num_hidden_layers": 1, "hidden_act": "relu"},
+        {"num_hidden_layers": 3, "type_vocab_size": 5, "layer_norm_eps": 1e-2},
+    ],
 )
 @pytest.mark.parametrize("kind", [BertForMaskedLM, BertForPreTraining])
 def test_what_is_hidden_is_found_as_theirs_finds_it(kind: type, settings: dict, tmp_path: Path) -> None:
@@ -126,12 +130,6 @@ def test_old_names_of_norms_and_tied_tensors_are_read(tmp_path: Path) -> None:
     published.changed(theirs, old)
     import_folder(theirs, tmp_path / "old")
     published.require_same_files(tmp_path / "run/final", tmp_path / "old/final")
-
-
-def test_another_epsilon_is_refused_in_words(tmp_path: Path) -> None:
-    theirs = folder(tmp_path, BertForMaskedLM, layer_norm_eps=1e-5)
-    with pytest.raises(SaccadeError, match="layer_norm_eps is 1e-05, and only 1e-12"):
-        import_folder(theirs, tmp_path / "run")
 
 
 def test_a_text_that_spells_a_mark_is_text(tmp_path: Path) -> None:

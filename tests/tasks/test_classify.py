@@ -14,6 +14,7 @@ from saccade.errors import SaccadeError
 from saccade.nn.attention import Attention
 from saccade.nn.low_rank import LowRank, adapt
 from saccade.train.optim import make_optimizer, set_rate
+from saccade.verify import verify
 
 SMALL = [
     "train.steps=90",
@@ -34,7 +35,7 @@ def rows(count: int, seed: int = 0) -> list[tuple[str, str]]:
     found = []
     for _ in range(count):
         label = ["animal", "machine"][int(draw.integers(2))]
-        rest = " ".join(draw.choice(["is", "here", "now", "very", "old"], size=3))
+        rest = " ".join(draw.choice(["is", "here", "now", "very", "old"], size=int(draw.integers(2, 6))))
         found.append((f"{first[label][int(draw.integers(3))]} {rest}", label))
     return found
 
@@ -103,6 +104,33 @@ def test_what_else_is_labelled_changes_nothing(run: Path) -> None:
     alone = predictor.predict(["cow is here"])[0].answers[0].score
     among = predictor.predict(["cow is here", "train is very very very old old old now"])[0].answers[0].score
     assert alone == pytest.approx(among, abs=1e-5)
+
+
+def test_the_laws_hold_on_a_model_that_writes_nothing(run: Path) -> None:
+    laws = verify(api.load(run))
+    assert [law.name for law in laws if not law.holds] == [] and len(laws) == 4
+
+
+def test_padding_that_leaks_is_found(run: Path) -> None:
+    """A body that forgets the mask."""
+    predictor = api.load(run)
+    make = predictor.task.model
+
+    class Leaking(torch.nn.Module):
+        def __init__(self, body: torch.nn.Module):
+            super().__init__()
+            self.body = body
+
+        def forward(self, source: torch.Tensor, mask: torch.Tensor) -> object:
+            return self.body(source, torch.ones_like(mask))
+
+    def broken() -> torch.nn.Module:
+        model = make()
+        model.forward = lambda source, mask: model.head(model._pooled(Leaking(model.body)(source, mask)))
+        return model
+
+    predictor.task.model = broken
+    assert "batch size and padding change nothing" in {law.name for law in verify(predictor) if not law.holds}
 
 
 def test_the_word_that_decided_is_seen(run: Path) -> None:
