@@ -92,7 +92,7 @@ OUTSIDE = {
     "formulas": {"array_api_compat"},
     "errors": set(),
     "config": {"pydantic", "ruamel"},
-    "exchange": {"tokenizers", "torch"},
+    "exchange": {"ctranslate2", "tokenizers", "torch"},
     "data": {"PIL", "numpy", "soundfile", "tokenizers"},
 }
 

@@ -13,7 +13,7 @@ from saccade.errors import SaccadeError, did_you_mean
 
 app = typer.Typer()
 
-FORMATS = ("huggingface",)
+FORMATS = ("huggingface", "ctranslate2")
 
 
 @app.command("import")
@@ -33,13 +33,17 @@ def import_(
 def export(
     run: RunPath,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The new folder.")],
-    to: Annotated[str, typer.Option(metavar="FORMAT", help="huggingface")] = "huggingface",
+    to: Annotated[str, typer.Option(metavar="FORMAT", help=" or ".join(FORMATS))] = "huggingface",
 ) -> None:
-    """Write a run in another format; it is read again and compared before it gets its name."""
+    """Write a run in another format; it is read again and compared before it gets its name.
+
+    CTranslate2 is asked itself where it is installed.
+    """
     if to not in FORMATS:
         raise SaccadeError(f"--to {to!r} is no known format{did_you_mean(to, FORMATS)}; there is {', '.join(FORMATS)}")
-    from saccade.exchange.huggingface import export_run
+    from saccade.exchange import ctranslate2, huggingface
 
-    for note in export_run(run, folder):
+    formats = {"huggingface": huggingface.export_run, "ctranslate2": ctranslate2.export_run}
+    for note in formats[to](run, folder):
         terminal.say(note)
     terminal.say(str(folder))

@@ -21,15 +21,19 @@ TEXTS = ["the cat sat on the mat", "a dog ran to the old house", "do cats sit? t
 
 def save(model: Any, folder: Path, tokenizer: Tokenizer | None = None, **settings: Any) -> Path:
     """Random weights, larger than their initial law has them, so that a mistake anywhere shows."""
-    draw = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn(parameter.shape, generator=draw), alpha=0.1)
+    disturb(model)
     model.eval().save_pretrained(folder)
     if tokenizer is not None:
         tokenizer.save(str(folder / "tokenizer.json"))
         (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     return folder
+
+
+def disturb(model: torch.nn.Module, deviation: float = 0.1) -> None:
+    draw = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=draw), alpha=deviation)
 
 
 def byte_pieces(size: int = 290, *, specials: tuple[str, ...] = ("<|endoftext|>",)) -> Tokenizer:
@@ -87,13 +91,15 @@ def cut_in_two(folder: Path) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
-def drawn_run(recipe: str, out: Path, vocabulary: Callable[[Path], object]) -> api.Predictor:
-    """A run of ours that was never trained."""
+def drawn_run(recipe: str, out: Path, vocabulary: Callable[[Path], object], *, deviation: float = 0.0) -> api.Predictor:
+    """A run of ours that was never trained; its weights are disturbed so much, biases and norms among them."""
     settings = parse_recipe(recipe, "recipe")
     run = Run.create(out, dump_recipe(settings))
     vocabulary(run.vocab)
     task = api.make_task(settings)
     task.load(run.vocab)
     torch.manual_seed(1)
-    run.save_final(named_tensors(task.model()), {"vocabulary": run.vocab_hash()})
+    model = task.model()
+    disturb(model, deviation)
+    run.save_final(named_tensors(model), {"vocabulary": run.vocab_hash()})
     return api.load(out)
