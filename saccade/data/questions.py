@@ -25,8 +25,8 @@ TABLES = ("questions.tsv", "cocoqa.tsv")
 PACKED = ("", ".gz", ".xz")
 COLUMNS = ("image", "question", "answer")
 EXAMPLE = "photo.jpg: what colour is it?"
-# the name of an image file, however many colons are in it, then a colon; between them and in names may be spaces
-_BEFORE_COLON = re.compile(rf"(.+?(?:{'|'.join(map(re.escape, IMAGE_ENDINGS))}))\s*:(.*)", re.IGNORECASE | re.DOTALL)
+# the name of an image file, however many colons and spaces are in it, then a colon and the question
+_WITH_COLON = re.compile(rf"(.+?(?:{'|'.join(map(re.escape, IMAGE_ENDINGS))}))\s*(?::(.*))?", re.IGNORECASE | re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -141,15 +141,16 @@ def image_and_question(text: str) -> tuple[str, str]:
     """The two halves of an input: an image file, then a colon or a tab, then a question."""
     image, tab, question = text.partition("\t")
     if not tab:
-        found = _BEFORE_COLON.fullmatch(text)
-        if found is None:
-            why = f"no image file with a colon after it; files end with {', '.join(IMAGE_ENDINGS)}, others need a tab"
-            raise SaccadeError(f"{text!r}: {why}. An input is an image and a question, as in {EXAMPLE!r}")
-        image, question = found[1], found[2]
+        found = _WITH_COLON.fullmatch(text.strip())
+        image, question = ("", text) if found is None else (found[1], found[2] or "")
     image, question = image.strip(), question.strip()
-    if not image or not plain(question):
-        missing = "a question after the image" if image else "an image before the question"
-        raise SaccadeError(f"{text!r}: {missing} is missing, as in {EXAMPLE!r}")
+    if not image:
+        raise SaccadeError(
+            f"{text!r}: an image before the question is missing, as in {EXAMPLE!r}; a name that does not end with "
+            f"{', '.join(IMAGE_ENDINGS)} needs a tab after it"
+        )
+    if not plain(question):
+        raise SaccadeError(f"{text!r}: a question after the image is missing, as in {EXAMPLE!r}")
     return image, question
 
 

@@ -27,7 +27,6 @@ from saccade.data.vocab import END, PAD, SPECIALS, START, Pieces
 from saccade.errors import SaccadeError
 from saccade.exchange.architecture import longest_text, require_plain
 from saccade.exchange.folder import CONFIG, new_folder, write_json
-from saccade.models.shapes import EncoderDecoder, LanguageModel
 from saccade.models.transformer import TransformerDecoder, TransformerEncoder
 from saccade.nn.attention import Attention
 from saccade.nn.positions import Learned, Rotary
@@ -116,11 +115,9 @@ def _config(recipe: Recipe, marks: Mapping[str, str]) -> dict[str, Any]:
     return said | {"multi_query_attention": model.kv_heads not in (None, model.heads)}
 
 
-def _variables(model: nn.Module, recipe: Recipe) -> Variables:
+def _variables(model: Any, recipe: Recipe) -> Variables:
     """All tensors and settings under the names of the layout."""
-    assert isinstance(model, EncoderDecoder | LanguageModel)
     decoder, longest = model.decoder, max(LONGEST, longest_text(recipe))
-    assert isinstance(decoder, TransformerDecoder)
     projection = {"weight": model.output.weight} | ({} if model.output.bias is None else {"bias": model.output.bias})
     found = {
         **_under("decoder", _side(decoder, recipe, longest)),
@@ -130,11 +127,9 @@ def _variables(model: nn.Module, recipe: Recipe) -> Variables:
         "decoder/alignment_heads": torch.tensor(0, dtype=torch.int16),  # the mean of all heads
         "decoder/start_from_zero_embedding": _truth(False),
     }
-    if isinstance(model, EncoderDecoder):
-        encoder = model.encoder
-        assert isinstance(encoder, TransformerEncoder)
-        found |= _under("encoder", _side(encoder, recipe, longest))
-        found |= _under("encoder/embeddings_0", {"weight": encoder.embedding.weight})
+    if recipe.task.kind == "translate":
+        found |= _under("encoder", _side(model.encoder, recipe, longest))
+        found |= _under("encoder/embeddings_0", {"weight": model.encoder.embedding.weight})
     return {name: each.detach().float() if each.is_floating_point() else each for name, each in sorted(found.items())}
 
 
@@ -273,23 +268,24 @@ def _checked(predictor: api.Predictor, folder: Path, tokens: Sequence[str], mark
     except RuntimeError as error:
         raise SaccadeError(f"the export is refused: CTranslate2 {ctranslate2.__version__}: {error}") from error
     for source, target, score, words in zip(sources, targets, scores, found, strict=True):
-        ours = _log_probabilities(predictor.model, source, target)
+        ours = _log_probabilities(predictor, source, target)
         _require_near("CTranslate2 has other log-probabilities", _of(ours, target), torch.tensor(score))
         answer = [ids[word] for word in words] + [ids[marks["end"]]] * (len(words) < longest)
-        ours = _log_probabilities(predictor.model, source, answer)
+        ours = _log_probabilities(predictor, source, answer)
         ours[:, [ids[token] for (token,) in never]] = -torch.inf
         _require_near("CTranslate2 writes other tokens, less probable here", ours.amax(-1), _of(ours, answer))
     return f"checked against CTranslate2 {ctranslate2.__version__}"
 
 
-def _log_probabilities(model: nn.Module, source: list[int], target: list[int]) -> Tensor:
+def _log_probabilities(predictor: api.Predictor, source: list[int], target: list[int]) -> Tensor:
     """Of every token at each place of the target, given the source and what stands before it -> (T, V)."""
-    assert isinstance(model, EncoderDecoder | LanguageModel)
-    if isinstance(model, EncoderDecoder):
-        states = model(torch.tensor([source]), None, torch.tensor([[START, *target[:-1]]]))
+    model, before = predictor.model, target[:-1]
+    if predictor.recipe.task.kind == "translate":
+        states = model(torch.tensor([source]), None, torch.tensor([[START, *before]]))
     else:
-        states = model(torch.tensor([[*source, *target[:-1]]]))
-    return model.output(states[0, -len(target) :]).log_softmax(-1)
+        states = model(torch.tensor([[*source, *before]]))
+    output: Any = model.output
+    return output(states[0, -len(target) :]).log_softmax(-1)
 
 
 def _of(log_p: Tensor, tokens: list[int]) -> Tensor:

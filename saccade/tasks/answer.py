@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -185,11 +185,8 @@ class AnswerQuestions:
         prior, asked = Prior(_all(self.data.parts["train"])), _all(pictures)
         strange = 100 * sum(truth not in self.answers for truth in references) / len(references)
 
-        def named(score: Score, name: str, signature: str) -> Score:
-            return Score(name, score.value, score.interval, signature)
-
         def compared(answers: Sequence[str], name: str, signature: str) -> Score:
-            return named(accuracy(answers, references), name, signature)
+            return replace(accuracy(answers, references), name=name, signature=signature)
 
         size = f"of {len(references):,} questions about {len(pictures):,} images"
         size += f"; {strange:.1f} have an answer that no training question has" if strange else ""
@@ -305,5 +302,5 @@ def _by_sort(asked: Sequence[Question], answers: Sequence[str]) -> list[Score]:
     scores = []
     for sort, numbers in sorted(sorts.items(), key=lambda item: -len(item[1]))[:SORTS]:
         score = accuracy([answers[n] for n in numbers], [asked[n].answer for n in numbers])
-        scores.append(Score(f"accuracy, {sort}", score.value, score.interval, f"of {len(numbers):,} questions"))
+        scores.append(replace(score, name=f"accuracy, {sort}", signature=f"of {len(numbers):,} questions"))
     return scores

@@ -131,8 +131,8 @@ def test_an_input_is_an_image_and_a_question(text: str, found: tuple[str, str]) 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("what colour is it?", r"no image file with a colon after it.*as in 'photo\.jpg: what"),
-        ("photo.jpg", "no image file with a colon after it"),
+        ("what colour is it?", r"an image before the question is missing, as in 'photo\.jpg: what.*needs a tab"),
+        ("photo.jpg ", "a question after the image is missing"),
         ("photo.jpg: ?", "a question after the image is missing"),
         ("photo.jpg\t", "a question after the image is missing"),
         ("\twhat is it", "an image before the question is missing"),

@@ -99,7 +99,7 @@ def test_answers_are_ranked_and_what_is_missing_refused_one_by_one(task_of, data
     assert [each.input for each in found] == inputs
     assert [len(each.answers) for each in found] == [3, 0, 0, 3, 0, 0, 0]
     for each, reason in zip(
-        found[1:3] + found[4:], ("broken", "nowhere", "no image", "missing", "longest is"), strict=False
+        found[1:3] + found[4:], ("broken", "nowhere", "an image before", "a question after", "longest is"), strict=False
     ):
         assert reason in each.refusal
     scores = [answer.score for answer in found[0].answers]
