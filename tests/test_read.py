@@ -253,6 +253,16 @@ def test_every_reader_obeys_the_laws_on_images_that_are_no_squares(task_of, sett
     assert [law.name for law in laws if not law.holds] == []
 
 
+def test_cells_of_an_image_that_is_no_square_know_their_row_and_column(task_of) -> None:
+    task = task_of()
+    sight, images = task.model().eval().encoder, task.collate(task.examples("valid")[:1], [0]).source
+    added = sight(images).states - sight.image(images).states  # (1, 24, 16): four rows, six columns
+    row, column = added[0].unflatten(0, (4, 6)).chunk(2, dim=-1)
+    torch.testing.assert_close(row, row[:, :1].expand_as(row))
+    torch.testing.assert_close(column, column[:1].expand_as(column))
+    assert not torch.allclose(row[0], row[1]) and not torch.allclose(column[:, 0], column[:, 1])
+
+
 def test_without_data_the_parts_are_drawn_from_different_seeds(task_of) -> None:
     task = task_of()
     train, valid, test = ([each.text for each in task.words(part)] for part in ("train", "valid", "test"))

@@ -36,8 +36,8 @@ class LearnedGrid(nn.Module):
         height, width = grid.shape[1:3]
         if (height, width) != self.shape:
             raise ValueError(
-                f"positions were learned for {self.shape[0]} x {self.shape[1]} cells, and there are {height} x {width}; "
-                "resize the images, or use grid positions"
+                f"positions were learned for {self.shape[0]} x {self.shape[1]} cells, and there are {height} x {width};"
+                " resize the images, or use grid positions"
             )
         return self.cells(torch.arange(height * width, device=grid.device), height * width).unflatten(0, (height, -1))
 

@@ -1,5 +1,5 @@
-"""What tasks that see an image share: searching what to write about it, looking at the writer, and at the image encoder:
-how the cells of an image come together, and what every layer looks at."""
+"""What tasks that see an image share: searching what to write about it, looking at the writer, and looking at the image
+encoder: how the cells of an image come together, and what every layer looks at."""
 
 from __future__ import annotations
 
