@@ -240,6 +240,7 @@ def test_evaluation_has_exact_words_baseline_and_control(task_of, data: Path, mo
     assert [score.name for score in scores][:3] == ["word accuracy", "exact words", "CER"]
     assert values["word accuracy"] == 100 and 0 < values["exact words"] < 100
     assert values["word accuracy of always 'SALE'"] == pytest.approx(100 * 2 / 6)
+    assert values["exact words of always 'SALE'"] == pytest.approx(100 * 2 / 6)
     assert values["word accuracy with images shuffled against texts"] < 50
     assert all(score.interval is not None for score in scores)
 

@@ -195,12 +195,14 @@ class ReadWords:
             score = word_accuracy(given, references, shortest=shortest)
             return replace(score, name=f"{score.name}{whose}")
 
+        frequent, always = [self._frequent] * len(words), f"of always {self._frequent!r}"
         turned, against = exchanged(answers), "with images shuffled against texts"
         return [
             right(answers),
             replace(accuracy(answers, references), name="exact words", signature="with case and punctuation"),
             character_error_rate(answers, references, interval=True),
-            right([self._frequent] * len(words), f" of always {self._frequent!r}"),
+            right(frequent, f" {always}"),
+            replace(accuracy(frequent, references), name=f"exact words {always}"),
             right(turned, f" {against}"),
             replace(character_error_rate(turned, references, interval=True), name=f"CER {against}"),
         ]
