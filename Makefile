@@ -9,7 +9,7 @@ demo: $(VENV)/run.stamp
 	$(BIN)/saccade demo
 
 test: $(VENV)/dev.stamp
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check .
