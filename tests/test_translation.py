@@ -422,3 +422,23 @@ def test_a_trained_model_goes_on_with_other_pairs_and_new_words(trained: Path, t
             assert torch.equal(tensor[:-1], before[name]), name
             torch.testing.assert_close(tensor[-1], before[name][old.task.pieces.encode("platypus")].mean(0))
     assert any("come from" in reason for reason in training.reasons)
+
+
+@pytest.mark.parametrize("content", ["", "\n\n  \n"])
+def test_a_file_without_text_is_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / "a.fr").write_text(content)
+    (tmp_path / "a.en").write_text(content)
+    settings = [f"task.source={tmp_path / 'a.fr'}", f"task.target={tmp_path / 'a.en'}"]
+    with pytest.raises(SaccadeError, match=r"no text found in .*a\.fr"):
+        api.begin("translate", out=tmp_path / "run", settings=settings)
+
+
+def test_one_pair_is_trained_on_and_none_to_validate_on_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.fr").write_text("un\n")
+    (tmp_path / "a.en").write_text("one\n")
+    files = [f"task.source={tmp_path / 'a.fr'}", f"task.target={tmp_path / 'a.en'}"]
+    with pytest.raises(SaccadeError, match=r"a\.fr: 1 pairs are left for training and 0 for validation"):
+        api.begin("translate", out=tmp_path / "alone", settings=files)
+    valid = [f"task.valid_source={tmp_path / 'a.fr'}", f"task.valid_target={tmp_path / 'a.en'}"]
+    tiny = ["train.steps=2", "train.evaluate_every=2", "task.pieces=300"]
+    assert api.train("translate", out=tmp_path / "both", settings=[*files, *valid, *tiny]).predict(["un"])

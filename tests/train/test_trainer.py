@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from saccade.errors import RunError, RunWarning
 from saccade.tasks.pairs import Pair
 from saccade.tasks.rearrange import Rearrange
 from saccade.train.optim import load_optimizer, make_optimizer, optimizer_tensors, rate_at
-from saccade.train.progress import Evaluated, Stopped
+from saccade.train.progress import Evaluated, Progress, Stopped
 from saccade.train.run import Run
 from saccade.train.trainer import Trainer, named_tensors
 
@@ -40,6 +42,16 @@ def test_steps_does_nothing_but_update() -> None:
     updates = list(run.steps())
     assert [update.step for update in updates] == list(range(1, 9))
     assert all(update.tokens > 0 and update.gradient_norm > 0 for update in updates)
+
+
+def test_a_clock_that_is_put_back_changes_no_pace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hours = itertools.count(1_000_000, -3600)
+    monkeypatch.setattr(time, "time", lambda: float(next(hours)))
+    training = api.begin("reverse", out=tmp_path / "run", settings=[*TINY, "train.log_every=2", "train.minutes=5"])
+    told = [event for event in training.events() if isinstance(event, Progress)]
+    assert len(told) == 4
+    assert all(event.tokens_per_second > 0 and 0 <= event.seconds_left <= 300 for event in told)
+    assert 0 < training.trainer.minutes < 5
 
 
 def test_training_stops_when_patience_is_out_and_keeps_the_best(tmp_path: Path) -> None:
