@@ -13,16 +13,17 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from saccade.api import Predictor, load, resume, train
+    from saccade.api import load, resume, train
     from saccade.config import Recipe, load_recipe
     from saccade.errors import SaccadeError
+    from saccade.predictor import Predictor
 
 __version__ = "0.1.0"
 __all__ = ["Predictor", "Recipe", "SaccadeError", "load", "load_recipe", "resume", "train"]
 
 # Public name -> the module it lives in; loaded when first asked for, so that `saccade --help` does not wait for torch.
 _HOMES = {
-    "Predictor": "saccade.api",
+    "Predictor": "saccade.predictor",
     "Recipe": "saccade.config",
     "SaccadeError": "saccade.errors",
     "load": "saccade.api",

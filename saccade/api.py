@@ -7,28 +7,23 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any
 
 import torch
 from torch import nn
 
 from saccade.config import Recipe, dump_recipe, load_recipe, parse_recipe
-from saccade.decode import Method, Sample
 from saccade.errors import SaccadeError
-from saccade.maps.render import AttentionMap
-from saccade.metrics import Score
 from saccade.models.shapes import Ensemble, parameter_count
+from saccade.predictor import Predictor, for_people
 from saccade.tasks import TASKS
-from saccade.tasks.base import Concluding, Prediction, Scores, Starting, Task
-from saccade.tasks.continuing import Continuation
-from saccade.tasks.language import Language
+from saccade.tasks.base import Concluding, Starting, Task
 from saccade.train.changes import FILES, changed_recipe, listed
 from saccade.train.progress import Event
 from saccade.train.run import Run
 from saccade.train.signals import StopRequest
 from saccade.train.tensorboard import on_board, require_tensorboard
 from saccade.train.trainer import Trainer, averaged, load_tensors
-from saccade.translation import translate_lines
 
 SHIPPED = Path(__file__).parent / "shipped" / "fr-en"  # the run of the French-to-English model in the package
 
@@ -195,29 +190,6 @@ def ensemble(paths: Sequence[str | Path], *, settings: Sequence[str] = ()) -> Pr
     return Predictor(first.task, Ensemble(models).eval(), first.recipe)
 
 
-def generate(
-    predictor: Predictor,
-    prompts: Sequence[str],
-    *,
-    tokens: int = 200,
-    method: Method | None = None,
-    beyond: Literal["slide", "stop"] = "slide",
-    stop: Sequence[str] = (),
-    tell: Callable[[str], None] | None = None,
-) -> list[Prediction]:
-    """Texts continued by a language model, by sampling unless another method is given; answers are without prompts.
-
-    Beyond the model's window the text slides on, or stops; it ends before the first of the texts in `stop`; `tell`
-    hears the one text as it grows.
-    """
-    task = predictor.task
-    if not isinstance(task, Language):
-        raise SaccadeError(f"a model for {predictor.recipe.task.kind} continues no text; train a language model")
-    how = Continuation(tokens, task.settings.window, beyond, tuple(stop), method or Sample())
-    with for_people():
-        return task.continued(predictor.model, prompts, how, tell)  # type: ignore[arg-type]
-
-
 def pack(path: str | Path, out: str | Path, *, half: bool = True) -> Run:
     """A copy of a run with what is needed to use it and nothing else: recipe, vocabulary, final weights.
 
@@ -233,48 +205,6 @@ def pack(path: str | Path, out: str | Path, *, half: bool = True) -> Run:
     shutil.copytree(run.vocab, packed.vocab, dirs_exist_ok=True)
     packed.save_final(kept, state)
     return packed
-
-
-@dataclass(frozen=True)
-class Predictor:
-    """A trained model with its task."""
-
-    task: Task
-    model: nn.Module
-    recipe: Recipe
-
-    def predict(self, inputs: Sequence[str], method: Method | None = None) -> list[Prediction]:
-        """Answers to inputs, in their order, by the recipe's search or another method."""
-        with for_people():
-            return self.task.predict(self.model, inputs, method)
-
-    def look(self, text: str, target: str | None = None, *, pieces: bool = False) -> list[AttentionMap]:
-        """Where the model looked while it wrote its answer, or while it was made to write `target`."""
-        with for_people():
-            return self.task.look(self.model, text, target, pieces=pieces)
-
-    @overload
-    def translate(self, text: str) -> str: ...
-
-    @overload
-    def translate(self, text: list[str]) -> list[str]: ...
-
-    def translate(self, text: str | list[str]) -> str | list[str]:
-        """The translation of a text, or of each of several; one with a sentence that is too long is refused."""
-        found = list(translate_lines(self, [text] if isinstance(text, str) else text))
-        for each in found:
-            if each.refusal is not None:
-                raise SaccadeError(each.refusal)
-        return found[0].text if isinstance(text, str) else [each.text for each in found]
-
-    def score(self) -> Scores:
-        """On the validation part of the task's data."""
-        return self.task.score(self.model)
-
-    def evaluate(self, split: str = "valid") -> Sequence[Score]:
-        """Scores of a part of the task's data with intervals, baselines and controls."""
-        with for_people():
-            return self.task.evaluate(self.model, split)
 
 
 def make_task(recipe: Recipe) -> Task:
@@ -352,12 +282,3 @@ def _trainer(task: Task, recipe: Recipe) -> Trainer:
 def _model(task: Task) -> nn.Module:
     with for_people():
         return task.model()
-
-
-@contextmanager
-def for_people() -> Iterator[None]:
-    """The modules know nothing of saccade and raise ValueError; what they say is meant for people all the same."""
-    try:
-        yield
-    except ValueError as error:
-        raise SaccadeError(str(error)) from error

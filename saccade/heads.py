@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from saccade.api import Predictor
 from saccade.errors import SaccadeError
-from saccade.maps.record import Seen, attentions
+from saccade.maps.record import attentions, title_of
 from saccade.metrics import bootstrap_interval
 from saccade.nn.attention import Attention
+from saccade.predictor import Predictor
 from saccade.tasks.base import Task
 
 EXAMPLES = 256
@@ -67,11 +67,7 @@ def remove_each(predictor: Predictor, *, examples: int = EXAMPLES) -> Iterator[H
             with without_head(attention, head):
                 apart = _losses(task, predictor.model, chosen)
             change = np.concatenate([whole, apart], axis=1)  # (batches, terms + terms, 2)
-            removals.append(
-                Removal(
-                    Seen(name, torch.empty(0), False).title, head, _change(change), bootstrap_interval(change, _change)
-                )
-            )
+            removals.append(Removal(title_of(name), head, _change(change), bootstrap_interval(change, _change)))
             yield Heads(_loss(whole), len(chosen), tuple(removals))
 
 

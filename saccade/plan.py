@@ -19,13 +19,14 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from saccade.api import for_people, make_task
+from saccade.api import make_task
 from saccade.config import Recipe
 from saccade.data.batching import Cursor
 from saccade.data.vocab import SPECIALS
 from saccade.models import MODELS
 from saccade.models.shapes import parameter_count
 from saccade.nn.losses import token_loss
+from saccade.predictor import for_people
 from saccade.train.optim import make_optimizer
 from saccade.train.progress import Update
 from saccade.train.trainer import Trainer

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from saccade.api import Predictor, generate
 from saccade.data.readers import read_lines
 from saccade.decode import Greedy, Method
 from saccade.errors import SaccadeError
 from saccade.metrics import Score, share_score
+from saccade.predictor import Predictor
 
 TEMPLATE = "Input: {input}\nOutput: {output}\n\n"
 SHUFFLE = 12345  # seed of the control
@@ -58,7 +58,7 @@ def answer(
     method: Method | None = None,
 ) -> list[str]:
     """What a language model writes after each prompt, up to the end of the output."""
-    found = generate(predictor, prompts, tokens=tokens, method=method or Greedy(), stop=[template.stop], beyond="slide")
+    found = predictor.generate(prompts, tokens=tokens, method=method or Greedy(), stop=[template.stop], beyond="slide")
     return [prediction.text for prediction in found]
 
 

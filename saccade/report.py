@@ -12,11 +12,12 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from saccade.api import Predictor, load
+from saccade.api import load
 from saccade.ladder import by_length
 from saccade.maps.render import figure_of
 from saccade.metrics import bleu, chrf
 from saccade.models.shapes import parameter_count
+from saccade.predictor import Predictor
 from saccade.tasks.base import Scores
 from saccade.train.run import Run
 

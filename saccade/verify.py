@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from saccade.api import Predictor
 from saccade.data.vocab import END, PAD, START
 from saccade.decode import Beam, Greedy, never, search
 from saccade.errors import SaccadeError
 from saccade.maps.record import record
 from saccade.models.shapes import EncoderDecoder, LanguageModel
+from saccade.predictor import Predictor
 from saccade.tasks.base import Task
 from saccade.tasks.language import Language
 from saccade.tasks.written import WrittenBatch

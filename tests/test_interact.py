@@ -15,7 +15,6 @@ import torch
 from PIL import Image
 
 from saccade import api
-from saccade.api import Predictor
 from saccade.config import parse_recipe
 from saccade.data.gridworld import (
     ACTIONS,
@@ -35,6 +34,7 @@ from saccade.data.gridworld import (
 from saccade.decode import Beam
 from saccade.errors import SaccadeError
 from saccade.maps.render import Grid, figure_of, save_maps
+from saccade.predictor import Predictor
 from saccade.tasks import TASKS
 from saccade.tasks.acting import act, misled
 from saccade.tasks.interact import Interact

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from saccade import api, prompting
+from saccade import api
 from saccade.cli import app
 from saccade.data.transformations import Rule, pairs, rules, write_transformations
 from saccade.errors import SaccadeError
@@ -54,13 +54,14 @@ def test_a_rule_rearranges_letters_and_puts_others_around_them() -> None:
         assert right == "X" + left[::-1]
 
 
-@pytest.fixture
-def oracle(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+class Oracle:
     """In the place of a model: it reverses if the last example does, and otherwise repeats."""
-    heard: list[str] = []
 
-    def write(predictor: object, asked: list[str], **_: object) -> list[object]:
-        heard.extend(asked)
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def generate(self, asked: list[str], **_: object) -> list[object]:
+        self.heard.extend(asked)
         answers = []
         for text in asked:
             *lines, last = text.split("\n")
@@ -69,27 +70,24 @@ def oracle(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             answers.append(word[::-1] if reverses else word)
         return [type("Prediction", (), {"text": answer})() for answer in answers]
 
-    monkeypatch.setattr(prompting, "generate", write)
-    return heard
 
-
-def test_accuracy_is_counted_by_number_of_examples_and_with_answers_shuffled(oracle: list[str]) -> None:
+def test_accuracy_is_counted_by_number_of_examples_and_with_answers_shuffled() -> None:
+    oracle = Oracle()
     words = ["abc", "def", "ghi", "jkl", "mno", "pqr"]
     groups = {"reverse": [(word, word[::-1]) for word in words]}
-    found = shots(None, groups, [0, 1, 2], Template("{input}>{output}\n"))  # type: ignore[arg-type]
+    found = shots(oracle, groups, [0, 1, 2], Template("{input}>{output}\n"))  # type: ignore[arg-type]
     assert [(each.examples, each.right.value) for each in found] == [(0, 0.0), (1, 100.0), (2, 100.0)]
     assert found[1].shuffled is None
     assert found[2].shuffled is not None and found[2].shuffled.value == 0.0
-    assert "ghi>" in oracle and "abc>" not in oracle  # what is shown is never asked
+    assert "ghi>" in oracle.heard and "abc>" not in oracle.heard  # what is shown is never asked
 
 
-def test_too_few_pairs_are_refused(oracle: list[str]) -> None:
+def test_too_few_pairs_are_refused() -> None:
     with pytest.raises(SaccadeError, match="2 pairs: 2 examples leave none"):
-        shots(None, {"x": [("a", "b"), ("c", "d")]}, [2], Template())  # type: ignore[arg-type]
+        shots(Oracle(), {"x": [("a", "b"), ("c", "d")]}, [2], Template())  # type: ignore[arg-type]
 
 
 def test_the_command_shows_its_prompt_and_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SACCADE_CACHE", str(tmp_path / "cache"))
     write_transformations(tmp_path, texts=60)
     settings = [f"task.data={tmp_path / 'train.txt'}", "train.steps=2", "train.evaluate_every=2", "model.width=16"]
     api.train("prompt", out=tmp_path / "run", settings=settings)

@@ -10,7 +10,6 @@ import pytest
 import torch
 from PIL import Image
 
-from saccade.api import Predictor
 from saccade.config import parse_recipe
 from saccade.data.rendered import RenderedWords, Renderer
 from saccade.data.words import WordImages, framed
@@ -18,6 +17,7 @@ from saccade.decode import Beam, Hypothesis
 from saccade.errors import SaccadeError
 from saccade.maps.render import Grid, save_maps
 from saccade.metrics import word_accuracy
+from saccade.predictor import Predictor
 from saccade.tasks.read import ReadWords, _fonts_at_hand
 from saccade.verify import verify
 

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from saccade import api
-from saccade.api import Predictor
 from saccade.config import parse_recipe
 from saccade.data.routes import read_routes, routes_of
 from saccade.data.world import FloorPlan, Pose, World
@@ -20,6 +19,7 @@ from saccade.decode import Beam, Sample
 from saccade.errors import SaccadeError
 from saccade.maps.paths import floor_colours, item_letters
 from saccade.maps.render import Steps, figure_of, save_maps, to_text
+from saccade.predictor import Predictor
 from saccade.tasks import TASKS
 from saccade.tasks.walk import FollowRoutes, spoken
 from saccade.verify import verify

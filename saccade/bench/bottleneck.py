@@ -27,6 +27,7 @@ from rich.table import Table
 from saccade import api
 from saccade.bench.measure import alone, circumstances
 from saccade.data.toy import ANSWERS, sequences, symbol_names
+from saccade.predictor import Predictor
 from saccade.train.progress import Evaluated
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def measure(
     return Bottleneck(tuple(accuracies), parameters, seconds, settings, around)
 
 
-def accuracy_by_length(name: str, model: api.Predictor, lengths: Sequence[int], count: int) -> list[Accuracy]:
+def accuracy_by_length(name: str, model: Predictor, lengths: Sequence[int], count: int) -> list[Accuracy]:
     """Try a model on new sequences of each length; of 2 and 3 symbols there are too few to be all new."""
     symbols, answer = symbol_names(SYMBOLS), ANSWERS["reverse"]
     found = []

@@ -36,7 +36,6 @@ def generate(
     step: Step = None,
 ) -> None:
     """Continue a text with a language model: saccade generate RUN --prompt "To be, or"."""
-    from saccade.api import generate as write
     from saccade.decode import Greedy, Sample
 
     if beyond not in ("slide", "stop"):
@@ -59,8 +58,7 @@ def generate(
 
     if stream:
         sys.stdout.write(prompts[0])
-    found = write(
-        predictor,
+    found = predictor.generate(
         prompts,
         tokens=tokens,
         method=drawn if temperature else Greedy(),

@@ -15,8 +15,8 @@ from rich.console import Console
 from saccade.errors import SaccadeError
 
 if TYPE_CHECKING:
-    from saccade.api import Predictor
     from saccade.decode import Method
+    from saccade.predictor import Predictor
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)

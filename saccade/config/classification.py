@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field
 
-from saccade.config.base import Count, Settings, Share, Texts, listed
+from saccade.config.base import Count, Share, Texts, listed
+from saccade.config.language import VocabularySettings
 
 Part = Literal["embedding", "body"]
 
 
-class ClassifySettings(Settings):
+class ClassifySettings(VocabularySettings):
     """Texts with labels, in tables with tabs between columns; a body that reads them, and a head on it."""
 
     kind: Literal["classify"] = "classify"
@@ -21,9 +22,7 @@ class ClassifySettings(Settings):
     header: bool = True  # the first line names the columns
     text_column: str = ""  # by its name, or by its number from one; none: the first
     label_column: str = ""  # none: the second
-    unit: Literal["characters", "words", "pieces", "gpt2", "clip", "bert"] = "pieces"  # where no run is started from
-    pieces: Annotated[int, Field(ge=300, le=1_000_000)] = 4000
-    vocabulary: str | None = None  # the folder of a published vocabulary (gpt2, clip, bert)
+    pieces: Annotated[int, Field(ge=300, le=1_000_000)] = 4000  # labelled texts are few; not used with train.start
     longest: Annotated[int, Field(ge=4)] = 64  # tokens of a text that are read, with a mark before and after
     # how the states of a text become one; summary: by the body's own pooler, where it has one
     pool: Literal["first", "last", "mean", "attention", "summary"] = "mean"
@@ -31,12 +30,3 @@ class ClassifySettings(Settings):
     low_rank: Count = 0  # rank of what is learned beside the attention's frozen matrices (LoRA); 0: they are learned
     outside: str | None = None  # label of texts that belong to no class: found by how unsure the model is
     dropout: Share = 0.1  # before the head
-
-    @model_validator(mode="after")
-    def _fits(self) -> ClassifySettings:
-        published = self.unit in ("gpt2", "clip", "bert")
-        if published != (self.vocabulary is not None):
-            raise ValueError(
-                f"unit {self.unit} {'needs its files: say where, in vocabulary' if published else 'has no files'}"
-            )
-        return self

@@ -104,28 +104,33 @@ class XLNetSettings(Settings):
         return self
 
 
-class TextSettings(Settings):
-    """Running text and the vocabulary it is cut into: what all tasks that are pre-trained on text share."""
+class VocabularySettings(Settings):
+    """What a text is cut into: learned from it, or as published."""
 
-    data: str  # a text file, plain, .gz or .xz
-    valid: str | None = None  # none: the end of the text is held out ...
-    valid_share: Annotated[Share, Field(gt=0)] = 0.1  # ... and how much of it
-    test: str | None = None  # read by `evaluate --split test` only
     unit: Literal["characters", "words", "pieces", "gpt2", "clip", "bert"] = "pieces"
     pieces: Annotated[int, Field(ge=300, le=1_000_000)] = 8000  # how many of them, of words at most so many
     vocabulary: str | None = None  # the folder of a published vocabulary (gpt2, clip, bert)
-    extend: Count = 0  # with train.start: so many frequent words of this text, in pieces so far, become one piece each
-    window: Annotated[int, Field(ge=2)] = 128  # tokens that are read at a time
-    valid_tokens: Positive = 50_000  # of the validation part, that are scored at each evaluation
 
     @model_validator(mode="after")
-    def _published(self) -> TextSettings:
+    def _published(self) -> VocabularySettings:
         published = self.unit in ("gpt2", "clip", "bert")
         if published != (self.vocabulary is not None):
             raise ValueError(
                 f"unit {self.unit} {'needs its files: say where, in vocabulary' if published else 'has no files'}"
             )
         return self
+
+
+class TextSettings(VocabularySettings):
+    """Running text and the vocabulary it is cut into: what all tasks that are pre-trained on text share."""
+
+    data: str  # a text file, plain, .gz or .xz
+    valid: str | None = None  # none: the end of the text is held out ...
+    valid_share: Annotated[Share, Field(gt=0)] = 0.1  # ... and how much of it
+    test: str | None = None  # read by `evaluate --split test` only
+    extend: Count = 0  # with train.start: so many frequent words of this text, in pieces so far, become one piece each
+    window: Annotated[int, Field(ge=2)] = 128  # tokens that are read at a time
+    valid_tokens: Positive = 50_000  # of the validation part, that are scored at each evaluation
 
 
 class LanguageSettings(TextSettings):

@@ -28,6 +28,13 @@ class CaptionedImages(ListedImages[Caption]):
             parts["test"] = [each for each in given if each.part in (None, "test")]
         return parts
 
+    def counted(self) -> list[str]:
+        """How much there is of each part, in words."""
+        return [
+            f"{part}: {len(found):,} images, {sum(len(each.captions) for each in found):,} captions"
+            for part, found in self.parts.items()
+        ]
+
     def place(self, part: str) -> Path:
         told_by = self.test if part == "test" and self.test is not None else self.data
         return images_beside(caption_list(told_by), self.images)

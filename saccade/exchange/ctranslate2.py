@@ -31,6 +31,7 @@ from saccade.models.transformer import TransformerDecoder, TransformerEncoder
 from saccade.nn.attention import Attention
 from saccade.nn.positions import Learned, Rotary
 from saccade.nn.stack import Block
+from saccade.predictor import Predictor
 from saccade.train.checkpoint import write_file
 from saccade.train.run import Run
 
@@ -236,7 +237,7 @@ def _string(text: str) -> bytes:
 
 
 @torch.no_grad()
-def _checked(predictor: api.Predictor, folder: Path, tokens: Sequence[str], marks: Mapping[str, str]) -> str:
+def _checked(predictor: Predictor, folder: Path, tokens: Sequence[str], marks: Mapping[str, str]) -> str:
     """Whether the library gives random texts the log-probabilities that we give them, and writes what we would: at
     every step the token that is most probable here, or one as probable."""
     try:
@@ -277,7 +278,7 @@ def _checked(predictor: api.Predictor, folder: Path, tokens: Sequence[str], mark
     return f"checked against CTranslate2 {ctranslate2.__version__}"
 
 
-def _log_probabilities(predictor: api.Predictor, source: list[int], target: list[int]) -> Tensor:
+def _log_probabilities(predictor: Predictor, source: list[int], target: list[int]) -> Tensor:
     """Of every token at each place of the target, given the source and what stands before it -> (T, V)."""
     model, before = predictor.model, target[:-1]
     if predictor.recipe.task.kind == "translate":

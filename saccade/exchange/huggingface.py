@@ -34,6 +34,7 @@ from saccade.exchange.folder import (
     write_weights,
 )
 from saccade.exchange.tokens import read_lexicon, read_pieces, write_lexicon, write_pieces
+from saccade.predictor import Predictor, for_people
 from saccade.train.run import Run
 from saccade.train.trainer import named_tensors
 
@@ -71,7 +72,7 @@ def import_folder(folder: str | Path, out: str | Path) -> list[str]:
     config = read_config(folder)
     architecture = _architecture(config)
     tensors = read_weights(folder)
-    with api.for_people():
+    with for_people():
         recipe = architecture.recipe(config, tensors)
     run = Run.create(out, dump_recipe(recipe))
     try:
@@ -175,7 +176,7 @@ def _model_tensors(recipe: Recipe, run: Run) -> dict[str, Tensor]:
     """Of a new model; drawn alike each time, where a file does not have all of it."""
     task = api.make_task(recipe)
     task.load(run.vocab)
-    with api.for_people(), torch.random.fork_rng(devices=[]):
+    with for_people(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return named_tensors(task.model())
 
@@ -223,7 +224,7 @@ def _write_vocabulary(run: Run, architecture: Architecture, recipe: Recipe, fold
 
 @torch.no_grad()
 def _require_same(
-    predictor: api.Predictor, tensors: Mapping[str, Tensor], folder: Path, architecture: Architecture, sizes: Sizes
+    predictor: Predictor, tensors: Mapping[str, Tensor], folder: Path, architecture: Architecture, sizes: Sizes
 ) -> None:
     """Import what was written and compare: tensors bit for bit, and what both models say to random inputs."""
     with tempfile.TemporaryDirectory() as place:

@@ -27,12 +27,16 @@ class Seen:
 
     @property
     def title(self) -> str:
-        """The name for people: decoder.stack.blocks.0.cross is "decoder block 1, cross-attention"."""
-        block = re.fullmatch(r"(\w+)\.stack\.blocks\.(\d+)\.(attention|cross)", self.name)
-        if block is None:
-            return self.name
-        sort = {"attention": "self-attention", "cross": "cross-attention"}[block[3]]
-        return f"{block[1]} block {int(block[2]) + 1}, {sort}"
+        return title_of(self.name)
+
+
+def title_of(name: str) -> str:
+    """The name of an attention for people: decoder.stack.blocks.0.cross is "decoder block 1, cross-attention"."""
+    block = re.fullmatch(r"(\w+)\.stack\.blocks\.(\d+)\.(attention|cross)", name)
+    if block is None:
+        return name
+    sort = {"attention": "self-attention", "cross": "cross-attention"}[block[3]]
+    return f"{block[1]} block {int(block[2]) + 1}, {sort}"
 
 
 @dataclass

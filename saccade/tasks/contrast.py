@@ -101,10 +101,7 @@ class Contrast:
         return self._pieces
 
     def fitted(self) -> tuple[Recipe, Sequence[str]]:
-        return self.recipe, [
-            f"{part}: {len(found):,} images, {sum(len(each.captions) for each in found):,} captions"
-            for part, found in self.data.parts.items()
-        ]
+        return self.recipe, self.data.counted()
 
     def prepare(self, directory: Path) -> Sequence[str]:
         train = self.data.parts["train"]

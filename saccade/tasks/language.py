@@ -138,7 +138,8 @@ class Language:
         fresh = [len(window) - 1 if not n else len(window) - 1 - (size - stride) for n, window in enumerate(windows)]
         kept = [n for n, count in enumerate(fresh) if count > 0]
         chosen = [windows[n] for n in kept]
-        surprise = [float(each[-fresh[n] :].sum()) for n, each in zip(kept, self._scored(model, chosen), strict=True)]
+        scored = list(self._scored(model, chosen))
+        surprise = [float(each[-fresh[n] :].sum()) for n, each in zip(kept, scored, strict=True)]
         counts = [fresh[n] for n in kept]
         text = self.lexicon.decode(tokens[1:].tolist())
         sizes = {"words": max(1, len(text.split())), "text_bytes": len(text.encode("utf-8", "replace"))}
@@ -146,8 +147,6 @@ class Language:
         draw = np.random.default_rng(SHUFFLE)
         turned = [np.concatenate([draw.permutation(window[:-1]), window[-1:]]) for window in chosen]
         last = [float(each[-1]) for each in self._scored(model, turned)]
-        straight = [float(each[-1]) for each in self._scored(model, chosen)]
-
         frequencies = float(-self.text.log_frequencies()[tokens[1:]].mean())
 
         def of_last(name: str, values: Sequence[float]) -> Score:
@@ -157,7 +156,7 @@ class Language:
         return [
             *found,
             Score("loss per token of single frequencies (baseline)", frequencies, None, "", 4),
-            of_last("loss of the last token of a window", straight),
+            of_last("loss of the last token of a window", [float(each[-1]) for each in scored]),
             of_last("loss of the last token, its context shuffled (control)", last),
         ]
 

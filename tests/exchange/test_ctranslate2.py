@@ -118,7 +118,7 @@ def test_texts_are_scored_and_go_on_as_here(settings: dict, tmp_path: Path) -> N
     given = [tokens[id_] for id_ in predictor.task.lexicon.encode(prompt)]
     how = {"beam_size": 1, "min_length": 8, "max_length": 8, "include_prompt_in_result": False}
     found = theirs.generate_batch([given], suppress_sequences=never, **how)[0].sequences_ids[0]
-    ours = api.generate(predictor, [prompt], tokens=8, method=Greedy())[0].answers[0].hypothesis
+    ours = predictor.generate([prompt], tokens=8, method=Greedy())[0].answers[0].hypothesis
     assert ours is not None and list(ours.tokens) == found
 
 

@@ -59,7 +59,7 @@ def test_texts_go_on_as_theirs_do(tmp_path: Path) -> None:
         given = tokenizer(text, return_tensors="pt")
         ids = original.generate(**given, max_new_tokens=8, do_sample=False, pad_token_id=tokenizer.eos_token_id)[0]
         expected = ids[given["input_ids"].shape[1] :].tolist()
-        found = api.generate(predictor, [text], tokens=8, method=Greedy())[0].answers[0].hypothesis
+        found = predictor.generate([text], tokens=8, method=Greedy())[0].answers[0].hypothesis
         assert found is not None and list(found.tokens) == [id_ for id_ in expected if id_ != tokenizer.eos_token_id]
 
 

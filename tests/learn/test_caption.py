@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from saccade import api
-from saccade.api import Predictor
 from saccade.config import parse_recipe
+from saccade.predictor import Predictor
 from tests.scenes import FORMS, SIZE, Scene, scenes, write_scenes
 
 VALID = scenes(100, seed=1)

@@ -28,7 +28,6 @@ MODELS = {
 
 @pytest.mark.parametrize("name", MODELS)
 def test_it_repeats_what_it_read(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SACCADE_CACHE", str(tmp_path / "cache"))
     draw = np.random.default_rng(0)
     words = ["".join("abcdef"[n] for n in draw.integers(LETTERS, size=COPIED)) for _ in range(2500)]
     (tmp_path / "copies.txt").write_text("".join(f"{word}|{word}\n" for word in words))

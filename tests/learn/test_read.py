@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from saccade import api
-from saccade.api import Predictor
 from saccade.config import parse_recipe
+from saccade.predictor import Predictor
 
 IMAGE = "{kind: cnn, width: 16, stages: 2, dropout: 0.0}"
 MODELS = {

@@ -37,7 +37,6 @@ train:
 def test_a_hidden_word_is_found_from_both_its_neighbours(
     kind: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SACCADE_CACHE", str(tmp_path / "cache"))
     data = write_triples(tmp_path / "text.txt", 4000)
     recipe = parse_recipe(RECIPE.format(kind=kind, data=data, model=RECIPES[kind], seed=seed), "recipe")
     predictor = api.train(recipe, out=tmp_path / "run")

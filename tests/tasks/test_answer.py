@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from saccade.api import Predictor, make_task
+from saccade.api import make_task
 from saccade.config import parse_recipe
 from saccade.decode import Beam
 from saccade.errors import SaccadeError
 from saccade.maps.record import record
 from saccade.maps.render import Grid, save_maps
+from saccade.predictor import Predictor
 from saccade.tasks.answer import AnswerQuestions
 from saccade.tasks.base import Answer
 from tests.squares import SIZE, squares, write_squares

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from saccade.api import Predictor
 from saccade.config import parse_recipe
 from saccade.data.vocab import PAD
 from saccade.decode import Beam, Hypothesis, Sample
@@ -17,6 +16,7 @@ from saccade.errors import SaccadeError
 from saccade.formulas import doubly_stochastic_penalty
 from saccade.maps.record import attentions, record
 from saccade.maps.render import Grid
+from saccade.predictor import Predictor
 from saccade.tasks.caption import CaptionImages
 from saccade.verify import verify
 from tests.scenes import SIZE, scenes, write_scenes

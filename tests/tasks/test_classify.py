@@ -161,12 +161,9 @@ def pretrained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pretrained")
     text = folder / "text.txt"
     text.write_text("\n".join(text for text, _ in rows(600, seed=1)))
-    patch = pytest.MonkeyPatch()
-    patch.setenv("SACCADE_CACHE", str(folder / "cache"))
     small = ["train.steps=5", "train.evaluate_every=5", "train.batch_tokens=256", "task.window=24", "model.layers=2"]
     settings = [f"task.data={text}", *small, "task.unit=pieces", "task.pieces=300", "model.width=16", "model.heads=2"]
     api.train("language-quick", out=folder / "gpt", settings=settings)
-    patch.undo()
     return folder / "gpt"
 
 

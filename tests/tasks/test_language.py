@@ -42,14 +42,6 @@ def run(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    patch = pytest.MonkeyPatch()
-    patch.setenv("SACCADE_CACHE", str(tmp_path_factory.mktemp("cache")))
-    yield
-    patch.undo()
-
-
 def test_perplexity_is_what_it_is_by_hand() -> None:
     loss, token, word, bits = perplexities([2.0, 4.0], [3, 3], words=2, text_bytes=12)
     assert loss.value == pytest.approx(1.0)
@@ -98,9 +90,9 @@ def test_a_prompt_is_continued_alike_alone_and_among_others(run: Path, method: o
 
 def test_the_same_seed_draws_the_same_text_whatever_follows(run: Path) -> None:
     predictor = api.load(run)
-    one = api.generate(predictor, ["red"], tokens=40, method=Sample(seed=5))
-    two = api.generate(predictor, ["red", "blue"], tokens=40, method=Sample(seed=5))
-    other = api.generate(predictor, ["red"], tokens=40, method=Sample(seed=6))
+    one = predictor.generate(["red"], tokens=40, method=Sample(seed=5))
+    two = predictor.generate(["red", "blue"], tokens=40, method=Sample(seed=5))
+    other = predictor.generate(["red"], tokens=40, method=Sample(seed=6))
     assert one[0].text == two[0].text != other[0].text
 
 
@@ -118,20 +110,20 @@ def test_prompts_of_different_lengths_are_read_without_padding(run: Path) -> Non
 
 def test_beyond_its_window_a_text_slides_or_stops(run: Path) -> None:
     predictor = api.load(run)
-    slid = api.generate(predictor, ["red fox\n"], tokens=100, method=Greedy())[0]
-    stopped = api.generate(predictor, ["red fox\n"], tokens=100, method=Greedy(), beyond="stop")[0]
+    slid = predictor.generate(["red fox\n"], tokens=100, method=Greedy())[0]
+    stopped = predictor.generate(["red fox\n"], tokens=100, method=Greedy(), beyond="stop")[0]
     assert len(slid.answers[0].hypothesis.tokens) == 100
     assert len(stopped.answers[0].hypothesis.tokens) == 24 - 8 + 1
     assert slid.text.startswith(stopped.text)
     with pytest.raises(SaccadeError, match="40 tokens and the window 24"):
-        api.generate(predictor, ["r" * 40], tokens=5, beyond="stop")
+        predictor.generate(["r" * 40], tokens=5, beyond="stop")
 
 
 def test_a_text_ends_before_what_it_is_to_stop_at(run: Path) -> None:
     predictor = api.load(run)
-    free = api.generate(predictor, ["red"], tokens=12, method=Greedy())[0]
+    free = predictor.generate(["red"], tokens=12, method=Greedy())[0]
     assert "\n" in free.text
-    stopped = api.generate(predictor, ["red"], tokens=12, method=Greedy(), stop=["\n"])[0]
+    stopped = predictor.generate(["red"], tokens=12, method=Greedy(), stop=["\n"])[0]
     assert stopped.text == free.text.split("\n")[0]
     assert stopped.answers[0].stopped == "stop"
 
@@ -141,7 +133,7 @@ def test_a_growing_text_never_shows_half_a_character(text: Path, tmp_path: Path)
     predictor = api.train("language-quick", out=tmp_path / "bytes", settings=settings)
     told: list[str] = []
     method = Sample(seed=1, temperature=5.0)  # nearly any byte after any other
-    found = api.generate(predictor, ["é"], tokens=30, method=method, tell=told.append)[0]
+    found = predictor.generate(["é"], tokens=30, method=method, tell=told.append)[0]
     assert "\ufffd" in found.text  # bytes that are no characters are there, and are shown once it is clear
     assert len(told) > 20
     assert not any(each.endswith("\ufffd") for each in told)

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from saccade import api
-from saccade.api import Predictor
 from saccade.config import Recipe, parse_recipe
 from saccade.data.cloze import framed
 from saccade.data.lexicon import Lexicon
 from saccade.decode import Beam, Sample
 from saccade.errors import SaccadeError
+from saccade.predictor import Predictor
 from saccade.tasks.filling import filled_in, read_gaps, spelled
 from saccade.tasks.gaps import GapBatch
 from saccade.tasks.masked import Masked
@@ -26,7 +26,6 @@ task: {kind: masked, data: DATA, unit: words, window: 18, valid_tokens: 400}
 model: {kind: bert, width: 16, heads: 2, layers: 2, hidden: 16}
 train: {steps: 6, batch_tokens: 144, evaluate_every: 6, save_every: 6, log_every: 6}
 """
-CACHE = "SACCADE_CACHE"
 
 
 @pytest.fixture(scope="module")
@@ -34,16 +33,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_triples(tmp_path_factory.mktemp("triples") / "text.txt", 601)
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(CACHE, str(tmp_path_factory.getbasetemp() / "cache"))
-
-
 @pytest.fixture(scope="module")
 def predictor(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Predictor:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(CACHE, str(tmp_path_factory.getbasetemp() / "cache"))
-        return api.train(recipe(data), out=tmp_path_factory.mktemp("masked") / "run")
+    return api.train(recipe(data), out=tmp_path_factory.mktemp("masked") / "run")
 
 
 def recipe(data: Path, *settings: str) -> Recipe:

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from saccade import api
-from saccade.api import Predictor
 from saccade.config import Recipe, parse_recipe
 from saccade.data.cloze import CONTEXT
 from saccade.decode import Beam
 from saccade.errors import SaccadeError
+from saccade.predictor import Predictor
 from saccade.tasks.filling import asked
 from saccade.tasks.permuted import Permuted
 from tests.triples import assert_resumed_equals_whole, write_triples
@@ -24,7 +24,6 @@ task: {kind: permuted, data: DATA, unit: words, window: 26, valid_tokens: 400}
 model: {kind: xlnet, width: 16, heads: 2, layers: 2, hidden: 16}
 train: {steps: 6, batch_tokens: 104, evaluate_every: 6, save_every: 6, log_every: 6}
 """
-CACHE = "SACCADE_CACHE"
 
 
 @pytest.fixture(scope="module")
@@ -32,16 +31,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_triples(tmp_path_factory.mktemp("triples") / "text.txt", 601)
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(CACHE, str(tmp_path_factory.getbasetemp() / "cache"))
-
-
 @pytest.fixture(scope="module")
 def predictor(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Predictor:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(CACHE, str(tmp_path_factory.getbasetemp() / "cache"))
-        return api.train(recipe(data), out=tmp_path_factory.mktemp("permuted") / "run")
+    return api.train(recipe(data), out=tmp_path_factory.mktemp("permuted") / "run")
 
 
 def recipe(data: Path, *settings: str) -> Recipe:

@@ -1,0 +1,93 @@
+"""A trained model with its task: predict, look, translate, generate, score."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, overload
+
+from torch import nn
+
+from saccade.config import Recipe
+from saccade.decode import Method, Sample
+from saccade.errors import SaccadeError
+from saccade.maps.render import AttentionMap
+from saccade.metrics import Score
+from saccade.tasks.base import Prediction, Scores, Task
+from saccade.tasks.continuing import Continuation
+from saccade.tasks.language import Language
+from saccade.translation import translate_lines
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """A trained model with its task."""
+
+    task: Task
+    model: nn.Module
+    recipe: Recipe
+
+    def predict(self, inputs: Sequence[str], method: Method | None = None) -> list[Prediction]:
+        """Answers to inputs, in their order, by the recipe's search or another method."""
+        with for_people():
+            return self.task.predict(self.model, inputs, method)
+
+    def look(self, text: str, target: str | None = None, *, pieces: bool = False) -> list[AttentionMap]:
+        """Where the model looked while it wrote its answer, or while it was made to write `target`."""
+        with for_people():
+            return self.task.look(self.model, text, target, pieces=pieces)
+
+    @overload
+    def translate(self, text: str) -> str: ...
+
+    @overload
+    def translate(self, text: list[str]) -> list[str]: ...
+
+    def translate(self, text: str | list[str]) -> str | list[str]:
+        """The translation of a text, or of each of several; one with a sentence that is too long is refused."""
+        found = list(translate_lines(self, [text] if isinstance(text, str) else text))
+        for each in found:
+            if each.refusal is not None:
+                raise SaccadeError(each.refusal)
+        return found[0].text if isinstance(text, str) else [each.text for each in found]
+
+    def score(self) -> Scores:
+        """On the validation part of the task's data."""
+        return self.task.score(self.model)
+
+    def evaluate(self, split: str = "valid") -> Sequence[Score]:
+        """Scores of a part of the task's data with intervals, baselines and controls."""
+        with for_people():
+            return self.task.evaluate(self.model, split)
+
+    def generate(
+        self,
+        prompts: Sequence[str],
+        *,
+        tokens: int = 200,
+        method: Method | None = None,
+        beyond: Literal["slide", "stop"] = "slide",
+        stop: Sequence[str] = (),
+        tell: Callable[[str], None] | None = None,
+    ) -> list[Prediction]:
+        """Texts continued by a language model, by sampling unless another method is given; answers without prompts.
+
+        Beyond the model's window the text slides on, or stops; it ends before the first of the texts in `stop`; `tell`
+        hears the one text as it grows.
+        """
+        if not isinstance(self.task, Language):
+            raise SaccadeError(f"a model for {self.recipe.task.kind} continues no text; train a language model")
+        how = Continuation(tokens, self.task.settings.window, beyond, tuple(stop), method or Sample())
+        model: Any = self.model
+        with for_people():
+            return self.task.continued(model, prompts, how, tell)
+
+
+@contextmanager
+def for_people() -> Iterator[None]:
+    """The modules know nothing of saccade and raise ValueError; what they say is meant for people all the same."""
+    try:
+        yield
+    except ValueError as error:
+        raise SaccadeError(str(error)) from error
