@@ -302,6 +302,14 @@ def test_the_commands_translate_check_and_evaluate(saccade, trained: Path, files
     assert all(len(line) <= 80 for line in out.splitlines())
     Path("empty").write_text("")
     assert saccade("check", "empty", "empty")[0] == 2
+    both = (str(files / "numbers.fr"), str(files / "numbers.en"))
+    apart = [
+        f"--{part}-{side}={file}"
+        for part in ("valid", "test")
+        for side, file in zip(("source", "target"), both, strict=True)
+    ]
+    found = json.loads(saccade("check", *both, *apart, "--json")[1])["findings"]
+    assert [each["count"] for each in found if "that training sees" in each["what"]] == [2000, 2000]
 
 
 def test_a_packed_run_is_small_knows_no_folders_and_translates_alike(

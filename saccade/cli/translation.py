@@ -23,6 +23,8 @@ def check(
     target: Annotated[Path | None, typer.Argument(help="Their translations, line by line.")] = None,
     valid_source: Annotated[Path | None, typer.Option(help="Sentences that training must not see.")] = None,
     valid_target: Annotated[Path | None, typer.Option(help="Their translations.")] = None,
+    test_source: Annotated[Path | None, typer.Option(help="Others that training must not see.")] = None,
+    test_target: Annotated[Path | None, typer.Option(help="Their translations.")] = None,
     longest: Annotated[int, typer.Option(min=1, help="Characters beyond which a sentence is long.")] = 400,
     as_json: Annotated[bool, typer.Option("--json", help="Everything as JSON.")] = False,
 ) -> None:
@@ -31,7 +33,8 @@ def check(
 
     from saccade.data.check import check_pairs
 
-    against = [] if valid_source is None else [(valid_source, valid_target)]
+    kept_apart = ((valid_source, valid_target), (test_source, test_target))
+    against = [(one, other) for one, other in kept_apart if one is not None]
     report = check_pairs(source, target, against=against, longest=longest)
     if as_json:
         terminal.out.file.write(json.dumps(report.as_json(), ensure_ascii=False, indent=1) + "\n")
