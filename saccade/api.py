@@ -15,7 +15,8 @@ from torch import nn
 from saccade.config import Recipe, dump_recipe, load_recipe, parse_recipe
 from saccade.errors import SaccadeError
 from saccade.models.shapes import Ensemble, parameter_count
-from saccade.predictor import Predictor, for_people
+from saccade.nn.packed import Precision
+from saccade.predictor import Predictor, for_people, require_precision
 from saccade.tasks import TASKS
 from saccade.tasks.base import Concluding, Starting, Task
 from saccade.train.changes import FILES, changed_recipe, listed
@@ -155,11 +156,13 @@ def load(
     settings: Sequence[str] = (),
     task: Task | None = None,
     allow_nonfinite: bool = False,
+    precision: Precision = "float32",
 ) -> Predictor:
     """The model of a run: its final weights, else the best step's, else the latest's; or those of a given step.
 
     `settings` change how it answers, "decode.beam=8" or "decode.prefix=Dear", and nothing else. Weights with NaN or
-    infinity in them are refused by name, unless `allow_nonfinite` asks to see them all the same.
+    infinity in them are refused by name, unless `allow_nonfinite` asks to see them all the same. In the `precision`
+    int8 it writes faster, and nearly the same.
     """
     for setting in settings:
         if not setting.startswith("decode."):
@@ -174,12 +177,14 @@ def load(
         task.recall(state.get("conclusions", {}))
     model = _model(task)
     load_tensors(model, tensors, f"the weights of {run.path}")
-    return Predictor(task, model.eval(), recipe)
+    return Predictor(task, model.eval(), recipe, require_precision(precision))
 
 
-def ensemble(paths: Sequence[str | Path], *, settings: Sequence[str] = ()) -> Predictor:
+def ensemble(
+    paths: Sequence[str | Path], *, settings: Sequence[str] = (), precision: Precision = "float32"
+) -> Predictor:
     """Several runs with the same vocabulary as one model, whose probabilities are the mean of theirs."""
-    members = [load(path, settings=settings) for path in paths]
+    members = [load(path, settings=settings, precision=precision) for path in paths]
     first = members[0]
     for path in paths[1:]:
         if Run.open(path).vocab_hash() != Run.open(paths[0]).vocab_hash():
@@ -187,7 +192,7 @@ def ensemble(paths: Sequence[str | Path], *, settings: Sequence[str] = ()) -> Pr
     if first.recipe.decode.coverage_penalty:
         raise SaccadeError("decode.coverage_penalty is of one model's attention: set it to 0 for several models")
     models: list[Any] = [member.model for member in members]
-    return Predictor(first.task, Ensemble(models).eval(), first.recipe)
+    return Predictor(first.task, Ensemble(models).eval(), first.recipe, precision)
 
 
 def pack(path: str | Path, out: str | Path, *, half: bool = True) -> Run:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, overload
 
 from torch import nn
 
 from saccade.config import Recipe
 from saccade.decode import Method, Sample
-from saccade.errors import SaccadeError
+from saccade.errors import SaccadeError, did_you_mean
 from saccade.maps.render import AttentionMap
 from saccade.metrics import Score
+from saccade.nn.packed import PRECISIONS, Precision, packed
 from saccade.tasks.base import Prediction, Scores, Task
 from saccade.tasks.continuing import Continuation
 from saccade.tasks.language import Language
@@ -27,11 +29,18 @@ class Predictor:
     task: Task
     model: nn.Module
     recipe: Recipe
+    precision: Precision = "float32"  # of what it writes; int8 is faster, and nearly the same
+
+    @cached_property
+    def writer(self) -> nn.Module:
+        """The model made ready to write, if it writes; it is looked at, scored and exported as it was trained."""
+        device = next(self.model.parameters()).device.type
+        return packed(self.model, self.precision) if hasattr(self.model, "step") and device == "cpu" else self.model
 
     def predict(self, inputs: Sequence[str], method: Method | None = None) -> list[Prediction]:
         """Answers to inputs, in their order, by the recipe's search or another method."""
         with for_people():
-            return self.task.predict(self.model, inputs, method)
+            return self.task.predict(self.writer, inputs, method)
 
     def look(self, text: str, target: str | None = None, *, pieces: bool = False) -> list[AttentionMap]:
         """Where the model looked while it wrote its answer, or while it was made to write `target`."""
@@ -79,9 +88,15 @@ class Predictor:
         if not isinstance(self.task, Language):
             raise SaccadeError(f"a model for {self.recipe.task.kind} continues no text; train a language model")
         how = Continuation(tokens, self.task.settings.window, beyond, tuple(stop), method or Sample())
-        model: Any = self.model
+        model: Any = self.writer
         with for_people():
             return self.task.continued(model, prompts, how, tell)
+
+
+def require_precision(name: str) -> Precision:
+    if name not in PRECISIONS:
+        raise SaccadeError(f"there is no precision {name!r}{did_you_mean(name, PRECISIONS)}: {' or '.join(PRECISIONS)}")
+    return name
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from saccade.cli import terminal
-from saccade.cli.terminal import RunPath, Step
+from saccade.cli.terminal import Precise, RunPath, Step
 from saccade.errors import SaccadeError
 
 app = typer.Typer()
@@ -32,6 +32,7 @@ def generate(
         str, typer.Option(metavar="slide|stop", help="When the window of the model is full.", show_default=True)
     ] = "slide",
     stream: Annotated[bool, typer.Option("--stream", help="Show the text as it grows.")] = False,
+    precision: Precise = "float32",
     threads: Annotated[int | None, typer.Option(min=1, help="Processor threads.")] = None,
     step: Step = None,
 ) -> None:
@@ -46,7 +47,7 @@ def generate(
     if temperature == 0 and n > 1:
         raise SaccadeError(f"there is one most probable text and not {n}: --n needs a --temperature above 0")
     drawn = Sample(answers=n, temperature=temperature or 1.0, top_k=top_k, top_p=top_p, seed=seed)
-    predictor = terminal.loaded(run, step, threads)
+    predictor = terminal.loaded(run, step, threads, precision=precision)
     shown = ""
 
     def tell(text: str) -> None:

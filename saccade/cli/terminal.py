@@ -31,6 +31,11 @@ Plot = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Draw t
 Figures = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write every figure as JSON.")]
 
 
+Precise = Annotated[
+    str, typer.Option("--precision", metavar="float32|int8", help="int8 writes faster, and nearly the same.")
+]
+
+
 def fail(message: str) -> NoReturn:
     err.print(f"saccade: {message}", style="red", markup=False, soft_wrap=True)
     raise SystemExit(2) from None
@@ -45,14 +50,17 @@ def say(text: str) -> None:
     out.print(text, markup=False, soft_wrap=True)
 
 
-def loaded(run: Path, step: int | None, threads: int | None, settings: Sequence[str] = ()) -> Predictor:
+def loaded(
+    run: Path, step: int | None, threads: int | None, settings: Sequence[str] = (), precision: str = "float32"
+) -> Predictor:
     import torch
 
     from saccade import api
+    from saccade.predictor import require_precision
 
     if threads is not None:
         torch.set_num_threads(threads)
-    return api.load(run, step=step, settings=settings)
+    return api.load(run, step=step, settings=settings, precision=require_precision(precision))
 
 
 def as_setting(key: str, value: object) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from saccade.cli import terminal
-from saccade.cli.terminal import RunPath, Settings, Step
+from saccade.cli.terminal import Precise, RunPath, Settings, Step
 from saccade.errors import SaccadeError
 
 app = typer.Typer()
@@ -81,6 +81,7 @@ def translate(
         list[str] | None, typer.Option(metavar="TEXT", help="Translations do not contain this text. Repeatable.")
     ] = None,
     batch_tokens: Annotated[int, typer.Option(min=1, help="Pieces of text translated together.")] = 1024,
+    precision: Precise = "float32",
     threads: Annotated[int | None, typer.Option(min=1, max=256, help="Threads. (default: as torch finds them)")] = None,
     step: Step = None,
 ) -> None:
@@ -97,8 +98,8 @@ def translate(
         raise SaccadeError("--step is of one run, and several were given")
     wishes = {"prefix": prefix, "must_include": must_include, "must_not_include": must_not_include}
     settings = [terminal.as_setting(f"decode.{key}", value) for key, value in wishes.items() if value]
-    predictor = terminal.loaded(runs[0], step, threads, settings)
-    translator = api.ensemble(runs, settings=settings) if len(runs) > 1 else predictor
+    predictor = terminal.loaded(runs[0], step, threads, settings, precision)
+    translator = api.ensemble(runs, settings=settings, precision=predictor.precision) if len(runs) > 1 else predictor
     lines = iter(texts) if texts else terminal.lines(input_ or Path("-"))
     found = translate_lines(
         translator,

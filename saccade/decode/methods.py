@@ -76,11 +76,11 @@ class Beam:
             raise SaccadeError(f"a beam needs 1 <= best <= width; got best={self.best}, width={self.width}")
 
     def candidates(self, live: Live, log_p: Tensor, width: int) -> tuple[Tensor, Tensor]:
-        vocabulary = log_p.shape[1]
-        total = (live.score[:, None] + log_p).view(-1, width * vocabulary)  # (B, W V)
         # each hypothesis can end in one way only, so twice the width leaves enough that go on
+        own, token = log_p.topk(min(2 * self.width, log_p.shape[1]))  # (R, k), the best of each hypothesis
+        total = (live.score[:, None] + own).view(-1, width * own.shape[1])  # (B, W k)
         chosen = total.topk(min(2 * self.width, total.shape[1])).indices
-        return chosen // vocabulary, chosen % vocabulary
+        return chosen // own.shape[1], token.view_as(total).gather(1, chosen)
 
     def rank(self, score: float, length: int) -> float:
         return score / ((5 + length) / 6) ** self.length_penalty

@@ -72,11 +72,10 @@ class Phrase:
 def without(phrases: Sequence[Phrase]) -> Rule:
     """No token that would complete one of the phrases."""
 
-    def rule(live: Live, vocabulary: int) -> Tensor:
-        allowed = torch.ones(len(live.tokens), vocabulary, dtype=torch.bool)
+    def rule(live: Live, log_p: Tensor) -> None:
         for phrase in phrases:
-            allowed &= phrase.after[phrase.states(live.tokens), :vocabulary] != phrase.found
-        return allowed.to(live.tokens.device)
+            completes = phrase.after[phrase.states(live.tokens), : log_p.shape[1]] == phrase.found
+            log_p.masked_fill_(completes.to(log_p.device), -torch.inf)
 
     return rule
 
@@ -84,11 +83,10 @@ def without(phrases: Sequence[Phrase]) -> Rule:
 def containing(phrases: Sequence[Phrase], end: int) -> Rule:
     """No end before every phrase has been written."""
 
-    def rule(live: Live, vocabulary: int) -> Tensor:
-        allowed = torch.ones(len(live.tokens), vocabulary, dtype=torch.bool)
+    def rule(live: Live, log_p: Tensor) -> None:
         for phrase in phrases:
-            allowed[:, end] &= phrase.states(live.tokens) == phrase.found
-        return allowed.to(live.tokens.device)
+            lacking = phrase.states(live.tokens) != phrase.found
+            log_p[:, end].masked_fill_(lacking.to(log_p.device), -torch.inf)
 
     return rule
 

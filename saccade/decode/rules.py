@@ -1,4 +1,4 @@
-"""Rules of a search: each says which tokens may follow. Rules only forbid; they never change a score."""
+"""Rules of a search: each says which tokens may not follow. Rules only forbid; they never change a score."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from saccade.errors import SaccadeError
 
 
 class Rule(Protocol):
-    """Which tokens may follow each live hypothesis: (R, V) bool."""
+    """Sets the log-probability (R, V) of what may not follow each live hypothesis to -inf, in place."""
 
-    def __call__(self, live: Live, vocabulary: int) -> Tensor: ...
+    def __call__(self, live: Live, log_p: Tensor) -> None: ...
 
 
 def never(forbidden: Sequence[int]) -> Rule:
     """Some tokens are never written: padding, the start."""
 
-    def rule(live: Live, vocabulary: int) -> Tensor:
-        allowed = torch.ones(vocabulary, dtype=torch.bool, device=live.tokens.device)
-        allowed[list(forbidden)] = False
-        return allowed.expand(len(live.tokens), -1)
+    def rule(live: Live, log_p: Tensor) -> None:  # noqa: ARG001
+        for token in forbidden:
+            log_p[:, token] = -torch.inf
 
     return rule
 
@@ -32,14 +31,14 @@ def never(forbidden: Sequence[int]) -> Rule:
 def prefix(beginnings: Sequence[Sequence[int]]) -> Rule:
     """Each sentence's answer begins with the given tokens."""
 
-    def rule(live: Live, vocabulary: int) -> Tensor:
-        allowed = torch.ones(len(live.tokens), vocabulary, dtype=torch.bool, device=live.tokens.device)
+    def rule(live: Live, log_p: Tensor) -> None:
         step = live.tokens.shape[1]
         for row, sentence in enumerate(live.sentence.tolist()):
             if step < len(beginnings[sentence]):
-                allowed[row] = False
-                allowed[row, beginnings[sentence][step]] = True
-        return allowed
+                token = beginnings[sentence][step]
+                kept = log_p[row, token].item()
+                log_p[row] = -torch.inf
+                log_p[row, token] = kept
 
     return rule
 
@@ -47,10 +46,9 @@ def prefix(beginnings: Sequence[Sequence[int]]) -> Rule:
 def minimum_length(tokens: int, end: int) -> Rule:
     """No end before so many tokens."""
 
-    def rule(live: Live, vocabulary: int) -> Tensor:
-        allowed = torch.ones(len(live.tokens), vocabulary, dtype=torch.bool, device=live.tokens.device)
-        allowed[:, end] = live.tokens.shape[1] >= tokens
-        return allowed
+    def rule(live: Live, log_p: Tensor) -> None:
+        if live.tokens.shape[1] < tokens:
+            log_p[:, end] = -torch.inf
 
     return rule
 
@@ -60,13 +58,11 @@ def no_repeat(size: int) -> Rule:
     if size < 1:
         raise SaccadeError(f"the run that may not repeat must have 1 token or more; got {size}")
 
-    def rule(live: Live, vocabulary: int) -> Tensor:
-        allowed = torch.ones(len(live.tokens), vocabulary, dtype=torch.bool, device=live.tokens.device)
+    def rule(live: Live, log_p: Tensor) -> None:
         for row, tokens in enumerate(live.tokens.tolist()):
             recent = tokens[len(tokens) - size + 1 :] if size > 1 else []
             for begin in range(len(tokens) - size + 1):
                 if tokens[begin : begin + size - 1] == recent:
-                    allowed[row, tokens[begin + size - 1]] = False
-        return allowed
+                    log_p[row, tokens[begin + size - 1]] = -torch.inf
 
     return rule

@@ -75,40 +75,40 @@ def search(
     while len(live.score):
         # what the model says, what the rules leave of it, what the method makes of that
         logits, past = step(last, past)
-        log_p = _log_probabilities(logits, live)
-        left = _apply(rules, live, log_p)
-        parent, token = method.candidates(live, left, width)  # (B, k)
-        _note_dead_ends(live, left, ledgers)
-
+        log_p = logits.log_softmax(-1)
+        for rule in rules:
+            rule(live, log_p)
+        parent, token = method.candidates(live, log_p, width)  # (B, k)
         rows = rows_of(parent, width)  # (B, k)
-        possible = (left[rows, token] > -torch.inf) & (live.score[rows] > -torch.inf)
+        chosen = log_p[rows, token]
+        _require_numbers(chosen, live, rows)
+        if rules:
+            _note_dead_ends(live, log_p, ledgers)
+        possible = (chosen > -torch.inf) & (live.score[rows] > -torch.inf)
         grown = Live(
             live.sentence[rows],
             torch.arange(rows.shape[1], device=device).expand_as(rows)
             if not live.tokens.shape[1]
             else live.answer[rows],
             torch.cat([live.tokens[rows], token[..., None]], dim=-1),
-            torch.cat([live.token_scores[rows], log_p[rows, token][..., None]], dim=-1),
-            live.score[rows] + log_p[rows, token],
+            torch.cat([live.token_scores[rows], chosen[..., None]], dim=-1),
+            live.score[rows] + chosen,
         )  # the same fields, (B, k, ...)
 
         # who ends, who goes on, whose sentence is done
-        going = [
-            _sort_out(_sentence(grown, number), possible[number].tolist(), ledgers, end, stop)
-            for number in range(len(rows))
-        ]
+        going = _sort_out(grown, possible, ledgers, end, stop)
         kept = [number for number, places in enumerate(going) if places]
         width = max((len(going[number]) for number in kept), default=0)
         filled = [going[number] + going[number][:1] * (width - len(going[number])) for number in kept]
-        place = torch.tensor(filled, dtype=torch.long, device=device).view(len(kept), width)
-        flat = (place + torch.tensor(kept, dtype=torch.long, device=device).view(-1, 1) * rows.shape[1]).flatten()
-        live = Live(*(value.flatten(0, 1)[flat] for value in vars(grown).values()))
-        spare = torch.tensor([[p >= len(going[n]) for p in range(width)] for n in kept], device=device).flatten()
-        live = replace(live, score=live.score.masked_fill(spare.bool(), -torch.inf))
+        flat = [number * rows.shape[1] + place for number, places in zip(kept, filled, strict=True) for place in places]
+        live = _rows(grown, flat)
+        spare = [place >= len(going[number]) for number in kept for place in range(width)]
+        if any(spare):
+            live = replace(live, score=live.score.masked_fill(torch.tensor(spare, device=device), -torch.inf))
         last = live.tokens[:, -1:]
         if tell is not None:
             tell(live)
-        past = past.select(rows.flatten()[flat])
+        past = past.select(rows.flatten()[torch.tensor(flat, dtype=torch.long, device=device)])
         past = past if len(kept) == len(rows) else past.keep(torch.tensor(kept, dtype=torch.long, device=device))
     return [ledger.best() for ledger in ledgers]
 
@@ -142,54 +142,54 @@ class Ledger:
         return (ranked[0] + ranked[1])[: self.method.best]
 
 
-def _sort_out(grown: Live, possible: list[bool], ledgers: list[Ledger], end: int, stop: Stop | None) -> list[int]:
-    """Enter into the sentence's ledger what ends, and say which candidates go on."""
-    ledger = ledgers[int(grown.sentence[0])]
-    token, score = grown.tokens[:, -1].tolist(), grown.score.tolist()
-    going: list[int] = []
-    for place, (last, may) in enumerate(zip(token, possible, strict=True)):
-        if not may:
-            continue
-        among_best = place < ledger.method.width
-        stopped: Stopped | None = None
-        if last == end:
-            stopped = "eos"
-        elif stop is not None and stop(grown.tokens[place].tolist()):
-            stopped = "stop"
-        elif grown.tokens.shape[1] >= ledger.limit:
-            stopped = "length"
-        if stopped is None and len(going) < ledger.method.width:
-            going.append(place)
-        elif stopped is not None and among_best:
-            ledger.add(grown.tokens[place].tolist(), grown.token_scores[place].tolist(), stopped)
-    return [] if ledger.done([score[place] for place in going]) else going
+def _sort_out(grown: Live, possible: Tensor, ledgers: list[Ledger], end: int, stop: Stop | None) -> list[list[int]]:
+    """Enter what ends into the ledger of its sentence, and say of each sentence which candidates go on."""
+    length = grown.tokens.shape[-1]
+    lists = (grown.sentence[:, 0].tolist(), grown.tokens[..., -1].tolist(), grown.score.tolist(), possible.tolist())
+    going = []
+    for number, (sentence, tokens, scores, may) in enumerate(zip(*lists, strict=True)):
+        ledger = ledgers[sentence]
+        on: list[int] = []
+        for place in (place for place, possibly in enumerate(may) if possibly):
+            stopped: Stopped | None = None
+            if tokens[place] == end:
+                stopped = "eos"
+            elif stop is not None and stop(grown.tokens[number, place].tolist()):
+                stopped = "stop"
+            elif length >= ledger.limit:
+                stopped = "length"
+            if stopped is None and len(on) < ledger.method.width:
+                on.append(place)
+            elif stopped is not None and place < ledger.method.width:  # among the best
+                ledger.add(grown.tokens[number, place].tolist(), grown.token_scores[number, place].tolist(), stopped)
+        going.append([] if ledger.done([scores[place] for place in on]) else on)
+    return going
 
 
-def _note_dead_ends(live: Live, left: Tensor, ledgers: list[Ledger]) -> None:
-    dead = (left.amax(-1) == -torch.inf) & (live.score > -torch.inf)
+def _rows(grown: Live, flat: list[int]) -> Live:
+    """The fields (B, k, ...) as rows, these and in this order."""
+    count = grown.score.numel()
+    rows = {name: value.flatten(0, 1) for name, value in vars(grown).items()}
+    if flat == list(range(count)):
+        return Live(**rows)
+    place = torch.tensor(flat, dtype=torch.long, device=grown.score.device)
+    return Live(**{name: value[place] for name, value in rows.items()})
+
+
+def _note_dead_ends(live: Live, log_p: Tensor, ledgers: list[Ledger]) -> None:
+    dead = (log_p.amax(-1) == -torch.inf) & (live.score > -torch.inf)
     for row in dead.nonzero().flatten().tolist():
         ledgers[int(live.sentence[row])].add(live.tokens[row].tolist(), live.token_scores[row].tolist(), "constraint")
 
 
-def _log_probabilities(logits: Tensor, live: Live) -> Tensor:
-    log_p = logits.log_softmax(-1)
-    if not torch.isfinite(log_p.amax(-1)).all():
-        row = int((~torch.isfinite(log_p.amax(-1))).nonzero()[0])
+def _require_numbers(chosen: Tensor, live: Live, rows: Tensor) -> None:
+    """NaN counts as the highest of all where candidates are chosen: there is none among them, or none at all."""
+    if chosen.isnan().any():
+        row = int(rows[chosen.isnan()][0])
         raise SaccadeError(
             f"the model produced NaN for sentence {int(live.sentence[row])} after {live.tokens.shape[1]} tokens; "
             "its weights are broken, or were trained until they diverged"
         )
-    return log_p
-
-
-def _apply(rules: Sequence[Rule], live: Live, log_p: Tensor) -> Tensor:
-    for rule in rules:
-        log_p = log_p.masked_fill(~rule(live, log_p.shape[1]), -torch.inf)
-    return log_p
-
-
-def _sentence(grown: Live, number: int) -> Live:
-    return Live(*(value[number] for value in vars(grown).values()))
 
 
 def rerank_by_coverage(

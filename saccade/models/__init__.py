@@ -39,8 +39,9 @@ IMAGE_CLASSIFIERS: dict[str, Callable[[Any, int, int], EncoderOnly]] = {
     "efficientnet": image_classifier,
 }
 
-# name in a recipe -> function from its settings, the vocabulary size and the size of the images to two encoders
-CONTRASTIVE_MODELS: dict[str, Callable[[Any, int, int], DualEncoder]] = {"clip": clip}
+# name in a recipe -> function from its settings, the vocabulary size, the size of the images and the longest text to
+# two encoders
+CONTRASTIVE_MODELS: dict[str, Callable[[Any, int, int, int], DualEncoder]] = {"clip": clip}
 
 # name in a recipe -> function from its settings, the vocabulary size and the size of the images to a model from image
 # to text

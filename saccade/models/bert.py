@@ -20,8 +20,6 @@ from saccade.nn.layers import ACTIVATIONS, Dropout, Embedding, FeedForward, Outp
 from saccade.nn.positions import Learned
 from saccade.nn.stack import Block, Stack
 
-EPSILON = 1e-12  # of all norms, as published
-
 
 class BERTEncoder(nn.Module):
     """Tokens (B, S), and which text each belongs to -> Memory; its summary is the pooled first position, if any."""

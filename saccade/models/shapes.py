@@ -39,6 +39,9 @@ class Memory:
 pytree.register_dataclass(Memory)
 
 
+Pool = Literal["none", "first", "last", "mean"]
+
+
 class Encoder(Protocol):
     """X -> Memory."""
 
@@ -133,7 +136,7 @@ class LanguageModel(nn.Module):
 class EncoderOnly(nn.Module):
     """One answer for each position or, pooled, for the whole: masked language models, classifiers."""
 
-    def __init__(self, encoder: Encoder, head: nn.Module, *, pool: Literal["none", "first", "mean"] = "none"):
+    def __init__(self, encoder: Encoder, head: nn.Module, *, pool: Pool = "none"):
         super().__init__()
         self.encoder, self.head, self.pool = encoder, head, pool
 
@@ -147,9 +150,17 @@ class DualEncoder(nn.Module):
     Initial law: projections Xavier uniform; the learned scale starts at 1 / 0.07.
     """
 
-    def __init__(self, left: Encoder, right: Encoder, *, widths: tuple[int, int], width: int):
+    def __init__(
+        self,
+        left: Encoder,
+        right: Encoder,
+        *,
+        widths: tuple[int, int],
+        width: int,
+        pools: tuple[Pool, Pool] = ("mean", "mean"),
+    ):
         super().__init__()
-        self.left, self.right = left, right
+        self.left, self.right, self.pools = left, right, pools
         self.project_left, self.project_right = (
             nn.Linear(widths[0], width, bias=False),
             nn.Linear(widths[1], width, bias=False),
@@ -163,22 +174,25 @@ class DualEncoder(nn.Module):
         nn.init.constant_(self.log_scale, math.log(1 / 0.07))
 
     def embed_left(self, source: Tensor, mask: Tensor | None = None) -> Tensor:
-        return F.normalize(self.project_left(pooled(self.left(source, mask), "mean")), dim=-1)  # (B, D)
+        return F.normalize(self.project_left(pooled(self.left(source, mask), self.pools[0])), dim=-1)  # (B, D)
 
     def embed_right(self, source: Tensor, mask: Tensor | None = None) -> Tensor:
-        return F.normalize(self.project_right(pooled(self.right(source, mask), "mean")), dim=-1)  # (B, D)
+        return F.normalize(self.project_right(pooled(self.right(source, mask), self.pools[1])), dim=-1)  # (B, D)
 
     def forward(self, left: Tensor, right: Tensor) -> Tensor:
         """Similarity of every left embedding with every right one: (B, D), (C, D) -> (B, C)."""
         return self.log_scale.exp() * left @ right.T
 
 
-def pooled(memory: Memory, how: Literal["none", "first", "mean"]) -> Tensor:
+def pooled(memory: Memory, how: Pool) -> Tensor:
     """One vector for the whole, from real positions only: (B, S, D) -> (B, D), or all of them for "none"."""
     if how == "none":
         return memory.states
     if how == "first":
         return memory.states[:, 0]
+    if how == "last":
+        last = -1 if memory.mask is None else memory.mask.sum(1) - 1  # real positions come first
+        return memory.states[torch.arange(memory.rows, device=memory.states.device), last]
     if memory.mask is None:
         return memory.states.mean(1)
     return (memory.states * memory.mask[..., None]).sum(1) / memory.mask.sum(1, keepdim=True).clamp(min=1)

@@ -59,7 +59,4 @@ class TextClassifier(nn.Module):
             if memory.summary is None:
                 raise ValueError("pool 'summary' needs a body with a pooler, as next_sentence gives it")
             return memory.summary[:, 0]
-        if self.pool == "last":
-            assert memory.mask is not None
-            return memory.states[torch.arange(memory.rows), memory.mask.sum(1) - 1]
         return pooled(memory, self.pool)

@@ -11,9 +11,11 @@ from torch import Tensor, nn
 
 from saccade.config.models import TransformerSettings
 from saccade.models.shapes import EncoderDecoder, Memory
+from saccade.models.swift import SwiftDecoder, is_plain
 from saccade.nn.attention import Attention
 from saccade.nn.cache import KeyValues, Past, capacity_for
 from saccade.nn.layers import Embedding, FeedForward, Output, Residual, make_norm
+from saccade.nn.packed import Precision
 from saccade.nn.positions import AttentionPositions, Learned, Positions, RelativeBias, Rotary, Sinusoidal
 from saccade.nn.stack import Block, Stack
 
@@ -41,12 +43,12 @@ class TransformerDecoder(nn.Module):
     def forward(self, tokens: Tensor, memory: Memory) -> Tensor:
         # padding comes after the real tokens, where causality hides it already: no mask, so the kernel's own triangle
         # does
-        return self.stack(self.embedding(tokens), memory=self._remember(memory))
+        return self.stack(self.embedding(tokens), memory=self.remember(memory))
 
     def begin(self, memory: Memory, limit: int) -> Past:
         like = self.embedding.weight
         caches = self.stack.cache(memory.rows, min(capacity_for(limit), FIRST_CAPACITY), like)
-        return Past(caches, self._remember(memory), like.new_zeros(memory.rows).long())
+        return Past(caches, self.remember(memory), like.new_zeros(memory.rows).long())
 
     def step(self, tokens: Tensor, past: Past) -> tuple[Tensor, Past]:
         steps = tokens.shape[1]
@@ -56,7 +58,11 @@ class TransformerDecoder(nn.Module):
         states = self.stack(self.embedding(tokens, at), memory=past.memory, past=caches)
         return states, past.advanced(past.state, steps)
 
-    def _remember(self, memory: Memory) -> tuple[KeyValues, ...] | None:
+    def ready(self, packed: TransformerDecoder, precision: Precision) -> nn.Module:
+        """The same decoder for writing, with the maps of its packed copy."""
+        return SwiftDecoder(self, packed, precision) if all(map(is_plain, self.stack.blocks)) else packed
+
+    def remember(self, memory: Memory) -> tuple[KeyValues, ...] | None:
         return self.stack.remember(memory.states, memory.mask) if self.cross else None
 
 

@@ -2,10 +2,13 @@
 
     x = [class; W p_1; ...; W p_N] + positions;  x <- blocks(x);  answer = head(x_class)
 
-Dosovitskiy et al. (2021), "An image is worth 16x16 words". Blocks are pre-norm with GELU, as in the paper.
+Dosovitskiy et al. (2021), "An image is worth 16x16 words". Blocks are pre-norm with GELU, as in the paper. That of CLIP
+(Radford et al. 2021) has one more norm before the blocks.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +19,7 @@ from saccade.errors import SaccadeError
 from saccade.models.shapes import Memory
 from saccade.models.transformer import make_stack
 from saccade.nn.grid import Patches
-from saccade.nn.layers import Dropout
+from saccade.nn.layers import Dropout, make_norm
 from saccade.nn.positions import Grid2d, Learned, Sinusoidal
 from saccade.nn.stack import Stack
 
@@ -42,6 +45,19 @@ class LearnedGrid(nn.Module):
         return self.cells(torch.arange(height * width, device=grid.device), height * width).unflatten(0, (height, -1))
 
 
+@dataclass(frozen=True)
+class Colours:
+    """Pixels from -1 to 1 as a model wants them that was trained with another middle: (pixel - mean) / deviation, for
+    each channel, of pixels from 0 to 1."""
+
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+
+    def __call__(self, images: Tensor) -> Tensor:
+        mean, deviation = (images.new_tensor(each)[:, None, None] for each in (self.mean, self.deviation))
+        return ((images + 1) / 2 - mean) / deviation  # (B, C, H, W)
+
+
 class ViTEncoder(nn.Module):
     """Images (B, 3, H, W) -> Memory of a vector per square, row by row, after that of the class where there is one.
 
@@ -57,9 +73,12 @@ class ViTEncoder(nn.Module):
         cells: tuple[int, int],
         class_token: bool = True,
         class_position: bool = False,
+        colours: Colours | None = None,
+        first_norm: nn.Module | None = None,
         dropout: float = 0.0,
     ):
         super().__init__()
+        self.colours, self.first_norm = colours, first_norm
         self.cells, self.class_token, self.width = cells, class_token, patches.width
         self.patches, self.positions, self.stack = patches, positions, stack
         self.gather = nn.Parameter(torch.empty(patches.width)) if class_token else None
@@ -73,12 +92,13 @@ class ViTEncoder(nn.Module):
                 nn.init.normal_(vector, std=DEVIATION)
 
     def forward(self, images: Tensor, mask: Tensor | None = None) -> Memory:  # noqa: ARG002 - images have no padding
-        cells = self.patches(images)  # (B, N, D)
+        cells = self.patches(images if self.colours is None else self.colours(images))  # (B, N, D)
         grid = cells.unflatten(1, (images.shape[2] // self.patches.size, -1))  # (B, H, W, D)
         cells = (grid + self.positions(grid)).flatten(1, 2)
         if self.gather is not None:
             gather = self.gather if self.gather_at is None else self.gather + self.gather_at
             cells = torch.cat([gather.expand(len(cells), 1, -1), cells], dim=1)  # (B, 1 + N, D)
+        cells = cells if self.first_norm is None else self.first_norm(cells)
         return Memory(self.stack(self.dropout(cells)))
 
 
@@ -93,18 +113,18 @@ def vit_encoder(settings: ViTSettings, size: tuple[int, int]) -> ViTEncoder:
             f"the nearest {nearest}"
         )
     rows, columns = height // patch, width // patch
-    half = settings.width // 2
+    half, usual = settings.width // 2, {*settings.mean, *settings.deviation} == {0.5}
     blocks = TransformerSettings(
         width=settings.width,
         heads=settings.heads,
         hidden=settings.hidden,
-        activation="gelu",
+        activation=settings.activation,
         positions="none",
         epsilon=settings.epsilon,
         dropout=settings.dropout,
     )
     return ViTEncoder(
-        Patches(3, settings.width, size=patch),
+        Patches(3, settings.width, size=patch, bias=not settings.first_norm),
         make_stack(blocks, settings.layers),
         positions=LearnedGrid(settings.width, rows=rows, columns=columns)
         if settings.positions == "learned"
@@ -112,5 +132,7 @@ def vit_encoder(settings: ViTSettings, size: tuple[int, int]) -> ViTEncoder:
         cells=(rows, columns),
         class_token=settings.class_token,
         class_position=settings.class_position,
+        colours=None if usual else Colours(settings.mean, settings.deviation),
+        first_norm=make_norm("layer", settings.width, epsilon=settings.epsilon) if settings.first_norm else None,
         dropout=settings.dropout,
     )

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from saccade.config.language import XLNetSettings
-from saccade.models.bert import EPSILON
 from saccade.models.gpt import published_deviation
 from saccade.models.shapes import Memory
 from saccade.nn.attention import Attention, Projections
@@ -96,5 +95,5 @@ def _block(settings: XLNetSettings) -> Block:
     return Block(
         Attention(width, heads=heads, score=score, project=Projections(bias=False)),
         FeedForward(width, settings.hidden or 4 * width, activation=settings.activation),
-        residual=lambda: Residual(width, order="post", epsilon=EPSILON, dropout=settings.dropout),
+        residual=lambda: Residual(width, order="post", epsilon=settings.epsilon, dropout=settings.dropout),
     )

@@ -154,22 +154,15 @@ class Attention(nn.Module):
         if bias is not None:
             mask, causal = seen.mask_of(query.shape[2], len(kv), x.device), False
             mask = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
-        key, value = kv.key, kv.value
-        # the processor's fused kernel has a backward in bfloat16 ten times slower than in float32
-        slow = x.device.type == "cpu" and query.dtype == torch.bfloat16 and torch.is_grad_enabled()
-        if slow:
-            query, key, value = query.float(), key.float(), value.float()
-        with torch.autocast("cpu", enabled=False) if slow else nullcontext():
-            context = F.scaled_dot_product_attention(
-                query,
-                key,
-                value,
-                attn_mask=mask,
-                is_causal=causal,
-                dropout_p=self.dropout if self.training else 0.0,
-                scale=scale,
-                enable_gqa=self.kv_heads != self.heads,
-            )  # (B, H, T, E)
+        context = fused(
+            query,
+            kv.key,
+            kv.value,
+            mask=mask,
+            causal=causal,
+            scale=scale,
+            dropout=self.dropout if self.training else 0.0,
+        )
         return self._join(context, fold)
 
     def cache(self, rows: int, capacity: int, like: Tensor) -> KeyValues:
@@ -198,6 +191,34 @@ class Attention(nn.Module):
 
     def _per_head(self, x: Tensor) -> Tensor:
         return x if self.kv_heads == self.heads else x.repeat_interleave(self.heads // self.kv_heads, dim=1)
+
+
+def fused(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    scale: float,
+    dropout: float = 0.0,
+) -> Tensor:
+    """softmax(scale q k^T) v without weights that could be looked at: (B, H, T, K) -> (B, H, T, E)."""
+    # the processor's fused kernel has a backward in bfloat16 ten times slower than in float32
+    slow = query.device.type == "cpu" and query.dtype == torch.bfloat16 and torch.is_grad_enabled()
+    if slow:
+        query, key, value = query.float(), key.float(), value.float()
+    with torch.autocast("cpu", enabled=False) if slow else nullcontext():
+        return F.scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            attn_mask=mask,
+            is_causal=causal,
+            dropout_p=dropout,
+            scale=scale,
+            enable_gqa=query.shape[1] != key.shape[1],
+        )
 
 
 @dataclass(frozen=True)

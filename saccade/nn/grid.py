@@ -118,10 +118,10 @@ class Patches(nn.Module):
     biases zero.
     """
 
-    def __init__(self, channels: int, width: int, *, size: int):
+    def __init__(self, channels: int, width: int, *, size: int, bias: bool = True):
         super().__init__()
         self.channels, self.width, self.size = channels, width, size
-        self.project = nn.Linear(channels * size * size, width)
+        self.project = nn.Linear(channels * size * size, width, bias=bias)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

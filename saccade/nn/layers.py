@@ -25,6 +25,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "elu": F.elu,
     "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),  # of CLIP
     "silu": F.silu,
 }
 

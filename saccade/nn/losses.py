@@ -14,7 +14,8 @@ from torch import Tensor
 
 from saccade.nn.layers import Output
 
-ROWS_AT_ONCE = 512  # logits of so many rows are held at a time
+LOGITS_AT_ONCE = 1 << 22  # 16 MB: more is asked of the system anew at each chunk, and leaves the caches ...
+LEAST_ROWS = 64  # ... but products of fewer rows are slow
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,10 @@ class TokenLoss:
     smoothed: Tensor  # what is minimised; has a gradient
     surprise: Tensor  # -log p of the target, without smoothing
     correct: Tensor  # how often the target was the most probable
+
+
+def _rows_at_once(vocabulary: int) -> int:
+    return max(LEAST_ROWS, LOGITS_AT_ONCE // vocabulary)
 
 
 class _SmoothedCrossEntropy(torch.autograd.Function):
@@ -43,25 +48,35 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         bias_gradient = torch.zeros_like(bias) if bias is not None and wanted[2] else None
         smoothed, surprise = x.new_zeros((), dtype=exact), x.new_zeros((), dtype=exact)
         correct = torch.zeros((), dtype=torch.long, device=x.device)
-        for start in range(0, len(x), ROWS_AT_ONCE):
-            rows = slice(start, start + ROWS_AT_ONCE)
+        at_once = _rows_at_once(weight.shape[0])
+        for start in range(0, len(x), at_once):
+            rows = slice(start, start + at_once)
             logits = (x_low[rows] @ weight_low.T).to(exact)  # (rows, V)
-            logits = logits if bias is None else logits + bias
-            log_p = logits.log_softmax(-1)
-            of_target = log_p.gather(1, target[rows, None])  # (rows, 1)
-            surprise -= of_target.sum()
-            smoothed -= (1 - smoothing) * of_target.sum() + smoothing * log_p.mean(-1).sum()
-            correct += (logits.argmax(-1) == target[rows]).sum()
+            logits = logits if bias is None else logits.add_(bias)
+            highest, of_target = logits.amax(-1), logits.gather(1, target[rows, None])[:, 0]  # (rows,)
+            p = logits.softmax(-1)
+            # log sum_v exp(logit_v): that of the highest is known, and its probability is never near zero
+            total = highest - p.amax(-1).log()
+            surprise += (total - of_target).sum()
+            smoothed += (total - (1 - smoothing) * of_target).sum()
+            if smoothing:
+                smoothed -= smoothing * logits.mean(-1).sum()
+            correct += (of_target == highest).sum()
             if not any(wanted):
                 continue
-            slope = log_p.exp_().sub_(smoothing / logits.shape[1])  # gradient of the smoothed loss by the logits
-            slope.scatter_add_(1, target[rows, None], slope.new_full((1, 1), smoothing - 1).expand_as(of_target))
-            if x_gradient is not None:
-                x_gradient[rows] = slope.to(low) @ weight_low
-            if weight_gradient is not None:
-                weight_gradient += slope.to(low).T @ x_low[rows]
+            slope = p.sub_(smoothing / logits.shape[1]) if smoothing else p  # of the smoothed loss by the logits
+            slope.scatter_add_(1, target[rows, None], slope.new_full((1, 1), smoothing - 1).expand(len(slope), 1))
             if bias_gradient is not None:
                 bias_gradient += slope.sum(0)
+            slope = slope.to(low)
+            if x_gradient is not None:
+                x_gradient[rows] = slope @ weight_low
+            if weight_gradient is None:
+                continue
+            if low == weight_gradient.dtype:
+                weight_gradient.addmm_(slope.T, x_low[rows])
+            else:
+                weight_gradient += slope.T @ x_low[rows]
         ctx.save_for_backward(x_gradient, weight_gradient, bias_gradient)
         ctx.mark_non_differentiable(surprise, correct)
         return smoothed, surprise, correct

@@ -120,7 +120,7 @@ class RelativeDot(Score):
         asking, cells = query.shape[2], key.shape[2]
         # every distance there can be: who asks stands at a cell, or beyond the last of them
         reach = torch.arange(1 - cells, max(asking, cells), device=query.device)
-        sinusoids = self.sinusoids(reach, len(reach)).to(self.distance.weight.dtype)
+        sinusoids = self.sinusoids(reach, len(reach)).to(query.dtype)
         far = self.distance(sinusoids).unflatten(-1, self.content_bias.shape).transpose(0, 1)  # (H, distances, K)
         by_content = (query + self.content_bias[:, None]) @ key.transpose(-1, -2)  # (B, H, T, S)
         by_distance = (query + self.distance_bias[:, None]) @ far.transpose(-1, -2)  # (B, H, T, distances)

@@ -107,6 +107,12 @@ IMAGE_MODELS: dict[str, Any] = {
 CONTRASTIVE: dict[str, ClipSettings] = {
     "clip": ClipSettings(image=CNNSettings(width=6, stages=2, attention=True), text=_TEXT, width=5),
     "clip vit": ClipSettings(image=ViTSettings(**_VIT, class_token=False), text=_TEXT, width=5),
+    "clip as published": ClipSettings(
+        image=ViTSettings(**_VIT, class_position=True, first_norm=True, activation="quick_gelu", mean=(0.4, 0.5, 0.6)),
+        text=_TEXT.model_copy(update={"causal": True, "positions": "learned", "activation": "quick_gelu"}),
+        pool="class",
+        width=5,
+    ),
 }
 
 _CELLS = CNNSettings(width=6, stages=2)
@@ -225,7 +231,7 @@ def image_model(name: str) -> Any:
 
 def contrastive_model(name: str) -> DualEncoder:
     settings = CONTRASTIVE[name]
-    return ready(CONTRASTIVE_MODELS[settings.kind](settings, VOCABULARY, IMAGE_SIZE))
+    return ready(CONTRASTIVE_MODELS[settings.kind](settings, VOCABULARY, IMAGE_SIZE, 40))
 
 
 def answering_model(name: str) -> Answerer:

@@ -22,6 +22,7 @@ from saccade.decode import (
     prefix,
     search,
 )
+from saccade.decode.methods import Live
 from saccade.models.shapes import EncoderDecoder
 from tests.laws.models import (
     LANGUAGE_MODELS,
@@ -158,8 +159,9 @@ def test_an_answer_ends_where_the_caller_says_so() -> None:
 
 
 def test_rules_that_leave_nothing_end_with_constraint() -> None:
-    def only_once(live: object, vocabulary: int) -> Tensor:
-        return torch.zeros(len(live.tokens), vocabulary, dtype=torch.bool) | (live.tokens.shape[1] == 0)
+    def only_once(live: Live, log_p: Tensor) -> None:
+        if live.tokens.shape[1]:
+            log_p.fill_(-torch.inf)
 
     for method in METHODS.values():
         for hypotheses in found(sequence_model("bahdanau"), method, rules=[only_once]):

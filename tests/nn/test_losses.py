@@ -33,7 +33,7 @@ def batch(bias=False, tied=False):
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("padding", PADDING)
 def test_the_loss_equals_its_formula_and_torch_s(padding, bias, smoothing, rows_at_once, monkeypatch):
-    monkeypatch.setattr(losses, "ROWS_AT_ONCE", rows_at_once)
+    monkeypatch.setattr(losses, "_rows_at_once", lambda vocabulary: rows_at_once)
     (states, target, output), mask = batch(bias), PADDING[padding]()
     ours = token_loss(states, target, mask, output, smoothing=smoothing)
     logits = output(states)
@@ -112,7 +112,7 @@ def test_no_gradient_is_computed_where_none_is_wanted():
 
 
 def test_a_large_vocabulary_is_never_held_for_all_rows_at_once(monkeypatch):
-    monkeypatch.setattr(losses, "ROWS_AT_ONCE", 4)
+    monkeypatch.setattr(losses, "_rows_at_once", lambda vocabulary: 4)
     states, target, output = batch()
     largest = 0
 

@@ -1,0 +1,248 @@
+"""A Transformer's decoder made ready to write: its step, without all that only training and looking need.
+
+The step computes what `TransformerDecoder.step` computes, with fewer and larger operations: queries, keys and values by
+one product, the cells of all layers in one tensor, and only filled ones are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+import torch
+from torch import Tensor, nn
+
+from saccade.models.shapes import Memory
+from saccade.nn.attention import Attention, fused
+from saccade.nn.cache import KeyValues, Past
+from saccade.nn.layers import FeedForward, Residual
+from saccade.nn.packed import Precision, joint
+from saccade.nn.positions import Rotary
+from saccade.nn.scores import ScaledDot
+from saccade.nn.stack import Block
+
+if TYPE_CHECKING:
+    from saccade.models.transformer import TransformerDecoder
+
+ROOM = 16  # cells that a cache grows by
+
+
+def is_plain(block: Block) -> bool:
+    """Whether its attentions are what the fused kernel does, with no more than rotary positions."""
+    attention, cross = block.attention, block.cross
+    projected = all(isinstance(map_, nn.Linear) for map_ in (attention.query, attention.key, attention.value))
+    same = attention.key_width == attention.value_width
+    return (
+        projected
+        and same
+        and isinstance(attention.score, ScaledDot)
+        and isinstance(attention.positions, Rotary | None)
+        and attention.causal
+        and (cross is None or cross.score.scale(cross.key_width) is not None)
+    )
+
+
+class SwiftBlock:
+    """One block over (R, t) new positions, `ready` with packed maps; no module, which would only cost calls."""
+
+    def __init__(self, number: int, plain: Block, ready: Block, precision: Precision):
+        attention = plain.attention
+        self.number, self.ready = number, ready
+        maps = [attention.query, attention.key, attention.value]
+        self.project = joint(cast(Sequence[nn.Linear], maps), precision).forward
+        self.heads = (attention.heads, attention.kv_heads, attention.kv_heads)
+        self.width = attention.key_width
+        self.scale = _scale(attention)
+        self.positions = attention.positions
+        self.output = ready.attention.output.forward
+        self.feed_forward = _feed_forward(ready.feed_forward)
+        self.around = tuple(
+            _around(each) for each in (ready.around_attention, ready.around_cross, ready.around_feed_forward)
+        )
+        self.cross = None if ready.cross is None else _asking(ready.cross)
+
+    def __call__(self, x: Tensor, memory: KeyValues | None, cells: Cells, at: Tensor) -> Tensor:
+        around_attention, around_cross, around_feed_forward = self.around
+        x = around_attention(x, lambda h: self._attend_self(h, cells, at))
+        if self.cross is not None and memory is not None:
+            ask = self.cross
+            x = around_cross(x, lambda h: ask(h, memory))
+        return around_feed_forward(x, self.feed_forward)
+
+    def _attend_self(self, x: Tensor, cells: Cells, at: Tensor) -> Tensor:
+        projected = self.project(x).unflatten(-1, (-1, self.width)).transpose(1, 2)  # (R, H + 2 G, t, K)
+        query, key, value = projected.split(self.heads, 1)
+        if self.positions is not None:
+            query, key = self.positions.turn(query, at), self.positions.turn(key, at)
+        keys, values = cells.write(self.number, key, value)
+        seen = fused(cells.fold(query), keys, values, mask=cells.mask, causal=cells.causal, scale=self.scale)
+        return self.output(cells.unfold(seen).transpose(1, 2).flatten(2))  # (R, H, t, K) -> (R, t, D)
+
+
+def _around(residual: Residual | None) -> Callable[[Tensor, Callable[[Tensor], Tensor]], Tensor]:
+    """The residual without dropout."""
+    if residual is None:
+        return lambda x, sublayer: sublayer(x)
+    norm = _norm(residual.norm)
+    if residual.order == "pre":
+        return lambda x, sublayer: x + sublayer(norm(x))
+    return lambda x, sublayer: norm(sublayer(x).add_(x))
+
+
+def _norm(norm: nn.Module) -> Callable[[Tensor], Tensor]:
+    if isinstance(norm, nn.LayerNorm):
+        shape, weight, bias, epsilon = norm.normalized_shape, norm.weight, norm.bias, norm.eps
+        return lambda x: torch.layer_norm(x, shape, weight, bias, epsilon)
+    return norm.forward
+
+
+def _feed_forward(layer: FeedForward) -> Callable[[Tensor], Tensor]:
+    expand, contract, activation = layer.expand.forward, layer.contract.forward, layer.activation
+    if layer.gate is not None:
+        return layer.forward
+    return lambda x: contract(activation(expand(x)))
+
+
+def _asking(cross: Attention) -> Callable[[Tensor, KeyValues], Tensor]:
+    """What `cross(x, memory)` says: the hypotheses of a sentence ask side by side."""
+    ask, output, heads, width = cross.query.forward, cross.output.forward, cross.heads, cross.key_width
+    scale = _scale(cross)
+
+    def asked(x: Tensor, memory: KeyValues) -> Tensor:
+        rows, steps, _ = x.shape
+        query = ask(x).view(memory.rows, -1, heads, width).transpose(1, 2)  # (B, H, W t, K)
+        mask = None if memory.mask is None else memory.mask[:, None, None, :]
+        seen = fused(query, memory.key, memory.value, mask=mask, scale=scale)
+        return output(seen.transpose(1, 2).reshape(rows, steps, -1))
+
+    return asked
+
+
+def _scale(attention: Attention) -> float:
+    scale = attention.score.scale(attention.key_width)
+    assert scale is not None
+    return scale
+
+
+class Cells:
+    """Where a step writes its keys and values, and which it may look at: the same for all layers, whose cells lie side
+    by side as if they were heads of one."""
+
+    kept: KeyValues  # (N, layers G, S, K), N rows or sentences
+    first: int  # cells filled before this step ...
+    filled: int  # ... and after it
+    at: Tensor  # (R, t), where the new positions stand
+    mask: Tensor | None = None  # none: all that are filled ...
+    causal: bool = False  # ... or, of new ones, those before
+
+    def make_room(self, cells: KeyValues, by: int) -> None:
+        """What a beam or a longer text needs is made in steps, so that little is copied and little lies idle."""
+        self.kept = cells if self.filled <= len(cells) else cells.grown(-(-self.filled // by) * by)
+
+    def write(self, number: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """The filled cells of one layer, the new ones (R, G, t, K) among them."""
+        groups = slice(number * key.shape[1], (number + 1) * key.shape[1])
+        keys, values = self.kept.key[:, groups], self.kept.value[:, groups]
+        self.put(keys, key)
+        self.put(values, value)
+        return keys[:, :, : self.filled], values[:, :, : self.filled]
+
+    def put(self, cells: Tensor, new: Tensor) -> None:
+        cells[:, :, self.first : self.filled] = self.fold(new)
+
+    def fold(self, x: Tensor) -> Tensor:
+        return x
+
+    def unfold(self, x: Tensor) -> Tensor:
+        return x
+
+
+class OwnCells(Cells):
+    """Every row has its own: those of a language model, whose prompts may have several lengths."""
+
+    def __init__(self, past: Past, steps: int):
+        self.first, self.filled = past.used, past.used + steps
+        self.make_room(past.state, ROOM)
+        self.at = past.position[:, None] + torch.arange(steps)
+        self.even = bool((past.position == past.used).all())
+        self.causal = steps > 1 and past.used == 0
+        if not self.causal and (steps > 1 or not self.even):
+            self.mask = (torch.arange(self.filled) <= self.at[..., None])[:, None]  # (R, 1, t, S)
+
+    def put(self, cells: Tensor, new: Tensor) -> None:
+        if self.even:
+            super().put(cells, new)
+        else:
+            cells.scatter_(2, self.at[:, None, :, None].expand_as(new), new)
+
+    def advanced(self, past: Past, steps: int) -> Past:
+        return past.advanced(self.kept, steps)
+
+
+class SharedCells(Cells):
+    """A sentence's hypotheses share theirs like a memory: a beam copies none.
+
+    Every step adds cells for each live hypothesis; `sees` (R, S) says which of them each has behind it.
+    """
+
+    def __init__(self, past: Past, steps: int):
+        self.others, cells = past.memory  # what the encoder says, and cells of each sentence
+        self.steps, self.width = steps, len(past.position) // cells.rows
+        self.first = past.state.shape[1]
+        self.filled = self.first + self.width * steps
+        self.make_room(cells, ROOM * self.width)
+        self.at = past.position[:, None] + torch.arange(steps)
+        own = torch.eye(self.width, dtype=torch.bool).repeat_interleave(steps, 1).repeat(cells.rows, 1)  # (R, W t)
+        self.sees = torch.cat([past.state, own], 1)  # (R, S)
+        alone = self.width == 1 and self.first == past.used  # and always was: each sees all before it
+        self.causal = alone and steps > 1 and self.first == 0
+        if not self.causal and not (alone and steps == 1):
+            asked = self.sees.view(cells.rows, self.width, 1, -1).repeat(1, 1, steps, 1)
+            asked[..., self.first :] &= torch.ones(steps, steps, dtype=torch.bool).tril().repeat(1, self.width)
+            self.mask = asked.flatten(1, 2)[:, None]  # (B, 1, W t, S)
+
+    def fold(self, x: Tensor) -> Tensor:
+        """(B W, H, t, K) -> (B, H, W t, K)."""
+        return x if self.width == 1 else x.unflatten(0, (-1, self.width)).transpose(1, 2).flatten(2, 3)
+
+    def unfold(self, x: Tensor) -> Tensor:
+        """(B, H, W t, K) -> (B W, H, t, K)."""
+        return x if self.width == 1 else x.unflatten(2, (self.width, self.steps)).transpose(1, 2).flatten(0, 1)
+
+    def advanced(self, past: Past, steps: int) -> Past:
+        return replace(past.advanced(self.sees, steps), memory=(self.others, self.kept))
+
+
+class SwiftDecoder(nn.Module):
+    """A Transformer's decoder, step by step."""
+
+    def __init__(self, plain: TransformerDecoder, ready: TransformerDecoder, precision: Precision):
+        super().__init__()
+        self.ready = ready
+        pairs = zip(plain.stack.blocks, ready.stack.blocks, strict=True)
+        self.blocks = [SwiftBlock(number, block, its, precision) for number, (block, its) in enumerate(pairs)]
+
+    def forward(self, tokens: Tensor, memory: Memory) -> Tensor:
+        return self.ready(tokens, memory)
+
+    @torch.inference_mode()
+    def begin(self, memory: Memory, limit: int) -> Past:  # noqa: ARG002 - room is made when it is needed
+        like, first = self.ready.embedding.weight, self.blocks[0]
+        heads = len(self.blocks) * first.heads[1]
+        cells = KeyValues.empty(memory.rows, heads, (first.width, first.width), like, 0)
+        position = like.new_zeros(memory.rows).long()
+        others = self.ready.remember(memory)
+        if others is None:
+            return Past(cells, None, position)
+        return Past(torch.ones(memory.rows, 0, dtype=torch.bool), (others, cells), position)
+
+    @torch.inference_mode()
+    def step(self, tokens: Tensor, past: Past) -> tuple[Tensor, Past]:
+        steps = tokens.shape[1]
+        cells = OwnCells(past, steps) if past.memory is None else SharedCells(past, steps)
+        x = self.ready.embedding(tokens, cells.at)
+        for number, block in enumerate(self.blocks):
+            x = block(x, None if past.memory is None else past.memory[0][number], cells, cells.at)
+        norm = self.ready.stack.norm
+        return x if norm is None else norm(x), cells.advanced(past, steps)

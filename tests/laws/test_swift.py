@@ -1,0 +1,116 @@
+"""A model made ready to write says what it said before: for every decoder, every search, padding and prompts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from saccade.decode import Beam, Method, search
+from saccade.models.shapes import Ensemble
+from saccade.models.swift import SwiftDecoder
+from saccade.nn import packed as packing
+from saccade.nn.packed import PackedLinear, packed
+from saccade.tasks.continuing import prefilled
+from tests.laws.models import LANGUAGE_MODELS, SEQUENCE_MODELS, language_model, sequence_model, tokens
+from tests.laws.test_search import END, LENGTHS, METHODS, SOURCE, START, found
+from tests.laws.test_search import lengths_mask as real
+
+
+@pytest.fixture(autouse=True)
+def packs_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However small: models as small as these would be left as they are."""
+    monkeypatch.setattr(packing, "LEAST", {"float32": 0, "int8": 0})
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", SEQUENCE_MODELS)
+def test_answers_and_scores_stay_what_they_were(name: str, method: str) -> None:
+    model = sequence_model(name).float()
+    for plain, fast in zip(found(model, METHODS[method]), found(packed(model), METHODS[method]), strict=True):
+        assert [each.tokens for each in fast] == [each.tokens for each in plain]
+        assert [each.score for each in fast] == pytest.approx([each.score for each in plain], abs=1e-4)
+        assert [each.stopped for each in fast] == [each.stopped for each in plain]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", LANGUAGE_MODELS)
+def test_prompts_of_any_length_go_on_as_they_did(name: str, method: str) -> None:
+    model = language_model(name).float()
+    prompts = [tokens(1, n, seed=n)[0].tolist() for n in (5, 1, 18, 5)]
+
+    def continued(model: nn.Module, method: Method) -> list[tuple[int, ...]]:
+        past = prefilled(model, prompts, 20)
+        answers = search(model.step, past, start=START, end=END, limits=[20] * 4, method=method)
+        return [each.tokens for hypotheses in answers for each in hypotheses]
+
+    with torch.no_grad():
+        assert continued(packed(model), METHODS[method]) == continued(model, METHODS[method])
+
+
+@pytest.mark.parametrize("name", ["transformer", "transformer post", "transformer modern", "transformer learned"])
+@torch.no_grad()
+def test_several_tokens_at_a_time_are_the_same_as_one_by_one(name: str) -> None:
+    model = packed(sequence_model(name).float())
+    assert isinstance(model.decoder, SwiftDecoder)
+    target, mask = tokens(4, 6, seed=3), real(LENGTHS, 7)
+    whole = model(SOURCE, mask, target)
+    past, said = model.begin(model.encode(SOURCE, mask), 6), []
+    for part in target.split([3, 1, 2], dim=1):
+        states, past = model.decoder.step(part, past)
+        said.append(states)
+    torch.testing.assert_close(torch.cat(said, 1), whole, atol=1e-5, rtol=1e-5)
+
+
+def test_a_beam_copies_no_cells() -> None:
+    model = packed(sequence_model("transformer").float())
+    past = model.begin(model.encode(SOURCE, real(LENGTHS, 7)), 9)
+    _, past = model.step(torch.full((4, 1), START), past)
+    wider = past.select(torch.arange(4).repeat_interleave(3))
+    _, grown = model.step(tokens(12, 1), wider)
+    reordered = grown.select(torch.arange(12).flip(0))
+    for one, other in zip(grown.memory[1:], reordered.memory[1:], strict=True):
+        assert one.key.data_ptr() == other.key.data_ptr() and one.value.data_ptr() == other.value.data_ptr()
+
+
+def test_several_models_answer_together_as_before() -> None:
+    members = [sequence_model(name).float() for name in ("transformer", "transformer post", "bahdanau")]
+    plain, fast = (found(model, Beam(3)) for model in (Ensemble(members), packed(Ensemble(members))))
+    assert [each[0].tokens for each in plain] == [each[0].tokens for each in fast]
+
+
+def test_the_model_itself_stays_as_it_was_and_its_tables_are_shared() -> None:
+    model = sequence_model("transformer").float()
+    before = {name: type(module) for name, module in model.named_modules()}
+    ready = packed(model)
+    assert {name: type(module) for name, module in model.named_modules()} == before
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    assert ready.encoder.embedding.weight is model.encoder.embedding.weight
+    assert not any(type(module) is nn.Linear for module in ready.encoder.modules())
+
+
+def weights(outputs: int = 40, inputs: int = 33) -> tuple[Tensor, Tensor]:
+    draw = torch.Generator().manual_seed(1)
+    return torch.randn(outputs, inputs, generator=draw), torch.randn(outputs, generator=draw)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(1, 33), (7, 33), (2, 3, 33)])
+def test_a_packed_map_is_the_map(shape: tuple[int, ...], bias: bool) -> None:
+    weight, shift = weights()
+    x, shift = torch.randn(shape, generator=torch.Generator().manual_seed(2)), shift if bias else None
+    expected = F.linear(x, weight, shift)
+    assert PackedLinear(weight, shift, "float32").packed is not None
+    torch.testing.assert_close(PackedLinear(weight, shift, "float32")(x), expected, atol=1e-5, rtol=1e-5)
+    eight = PackedLinear(weight, shift, "int8")
+    assert eight.quantised is not None
+    assert float((eight(x) - expected).abs().max()) < 0.02 * float(expected.abs().max())
+
+
+def test_eight_bits_of_a_row_do_not_depend_on_its_neighbours() -> None:
+    eight = PackedLinear(*weights(), "int8")
+    quiet = torch.randn(1, 33, generator=torch.Generator().manual_seed(2))
+    beside = eight(torch.cat([1000 * torch.ones(1, 33), quiet, torch.zeros(1, 33)]))
+    assert torch.equal(beside[1:2], eight(quiet))
+    assert torch.equal(beside[2], weights()[1])  # of nothing, the bias is left
