@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from saccade.config.base import Count, Epsilon, Float, Positive, Settings, Share, Texts, require_divisor
+from saccade.config.base import Count, Epsilon, Float, Positive, Settings, Share, Texts, listed, require_divisor
+
+EncoderActivation = Literal["gelu", "quick_gelu", "gelu_tanh", "relu", "silu"]
+Channels = Annotated[tuple[Float, Float, Float], BeforeValidator(listed)]  # a number each for red, green and blue
 
 # A share of the images below one, a number of images from one on.
 Part = Annotated[Float, Field(gt=0)]
@@ -24,6 +27,10 @@ class ViTSettings(Settings):
     positions: Literal["learned", "grid"] = "learned"  # grid: sines of row and column, nothing to learn
     class_token: bool = True  # one more vector that gathers the image; without it, the mean of all does
     class_position: bool = False  # a learned position for it too, as published models have it
+    first_norm: bool = False  # one before the blocks, and squares without a bias, as in CLIP
+    activation: EncoderActivation = "gelu"
+    mean: Channels = (0.5, 0.5, 0.5)  # of pixels from 0 to 1, that the model wants to be at zero ...
+    deviation: Channels = (0.5, 0.5, 0.5)  # ... and how far from it, to be one
     epsilon: Epsilon | None = None  # of the norms; none: 1e-5
     dropout: Share = 0.1
 
@@ -32,6 +39,8 @@ class ViTSettings(Settings):
         require_divisor("heads", self.heads, "width", self.width)
         if self.class_position and not self.class_token:
             raise ValueError("class_position is for a class_token, and there is none")
+        if min(self.deviation) <= 0:
+            raise ValueError(f"deviation must be above 0 in each channel; got {list(self.deviation)}")
         if self.positions == "grid" and self.width % 4:
             raise ValueError(f"grid positions need a width that 4 divides; got {self.width}")
         return self
@@ -66,7 +75,18 @@ class TextEncoderSettings(Settings):
     heads: Positive = 4
     hidden: Positive = 256
     layers: Positive = 2
+    causal: bool = False  # each piece sees those before it, and the last one says what the text is; else the mean does
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal"  # learned: and token vectors that are not scaled
+    activation: EncoderActivation = "gelu"
+    epsilon: Epsilon | None = None  # of the norms; none: 1e-5
     dropout: Share = 0.1
+
+    @model_validator(mode="after")
+    def _fits(self) -> TextEncoderSettings:
+        require_divisor("heads", self.heads, "width", self.width)
+        if self.positions == "sinusoidal" and self.width % 2:
+            raise ValueError(f"sinusoidal positions need an even width; got {self.width}")
+        return self
 
 
 class ClipSettings(Settings):
@@ -75,7 +95,14 @@ class ClipSettings(Settings):
     kind: Literal["clip"] = "clip"
     image: ImageEncoderSettings = CNNSettings()
     text: TextEncoderSettings = TextEncoderSettings()
+    pool: Literal["mean", "class"] = "mean"  # what an image is known by: the mean of its cells, or its class token
     width: Positive = 128  # of the common space
+
+    @model_validator(mode="after")
+    def _pooled(self) -> ClipSettings:
+        if self.pool == "class" and not getattr(self.image, "class_token", False):
+            raise ValueError(f"pool class needs an image encoder with a class_token; {self.image.kind} here has none")
+        return self
 
 
 class AugmentSettings(Settings):
@@ -108,5 +135,12 @@ class ContrastSettings(Settings):
     augment: AugmentSettings = AugmentSettings()
     valid: Part = 0.05  # held out by a hash of the image's name, where the data names no validation part
     pieces: Annotated[int, Field(ge=300, le=1_000_000)] = 4000  # size of the vocabulary
-    longest: Positive = 32  # pieces of a caption that are read; the rest is cut off
+    vocabulary: str | None = None  # the folder of CLIP's published one, used between a start and an end mark instead
+    longest: Positive = 32  # pieces of a caption that are read, marks among them; the rest is cut off
     zero_shot: str | None = None  # labelled images that `evaluate` classifies by "a photo of a LABEL" alone
+
+    @model_validator(mode="after")
+    def _readable(self) -> ContrastSettings:
+        if self.vocabulary is not None and self.longest < 3:
+            raise ValueError(f"longest {self.longest} leaves no place between two marks; 3 is the least")
+        return self

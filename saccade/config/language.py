@@ -9,7 +9,19 @@ from pydantic import Field, model_validator
 from saccade.config.base import Count, Epsilon, Positive, Settings, Share, require_divisor
 
 Activation = Literal[
-    "relu", "sigmoid", "tanh", "leaky_relu", "elu", "gelu", "gelu_tanh", "silu", "glu", "reglu", "geglu", "swiglu"
+    "relu",
+    "sigmoid",
+    "tanh",
+    "leaky_relu",
+    "elu",
+    "gelu",
+    "gelu_tanh",
+    "quick_gelu",
+    "silu",
+    "glu",
+    "reglu",
+    "geglu",
+    "swiglu",
 ]
 
 
@@ -75,7 +87,7 @@ class BERTSettings(Settings):
     norm: Literal["layer", "rms"] = "layer"
     epsilon: Epsilon = 1e-12  # of the norms, as published; RoBERTa has 1e-5
     first_position: Count = 0  # that the table of positions begins to be used at; RoBERTa's is 2
-    activation: Literal["gelu", "gelu_tanh", "relu", "silu"] = "gelu"
+    activation: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "silu"] = "gelu"
     next_sentence: bool = False  # a head on the first position that says whether the second text follows the first
     dropout: Share = 0.1
 
@@ -93,6 +105,7 @@ class XLNetSettings(Settings):
     heads: Positive = 4
     hidden: Positive | None = None  # of the feed-forward layers; none: four times the width
     layers: Positive = 4
+    epsilon: Epsilon = 1e-12  # of the norms, as published
     activation: Activation = "gelu"
     dropout: Share = 0.1
 

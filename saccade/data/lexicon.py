@@ -24,6 +24,7 @@ from saccade.errors import SaccadeError
 
 Unit = Literal["characters", "words", "pieces", "gpt2", "clip", "bert"]
 UNKNOWN = {"characters": "\ufffd", "words": "<unk>"}
+CLIP_DECODER = decoders.Sequence([decoders.Replace("</w>", "Ġ"), decoders.ByteLevel()])
 CLIP_MERGES = 49152 - 256 - 2  # of the lines in its published file
 
 
@@ -244,7 +245,7 @@ def _gpt2(path: Path) -> Tokenizer:
 
 def _clip(path: Path) -> Tokenizer:
     """Radford et al. (2021): lower case, words end with </w>."""
-    lines = list(_lines(_find(path, ("bpe_simple_vocab_16e6.txt", "clip_bpe_simple_vocab_16e6.txt"))))
+    lines = list(_lines(_find(path, ("bpe_simple_vocab_16e6.txt", "clip_bpe_simple_vocab_16e6.txt", "merges.txt"))))
     merges = _merges(lines[: CLIP_MERGES + 1])
     letters = _bytes_in_order()
     listed = letters + [f"{letter}</w>" for letter in letters] + ["".join(merge) for merge in merges]
@@ -258,7 +259,7 @@ def _clip(path: Path) -> Tokenizer:
     words = pre_tokenizers.Split(Regex(pattern), "removed", invert=True)
     bytes_ = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([words, bytes_])
-    tokenizer.decoder = decoders.Sequence([decoders.Replace("</w>", "Ġ"), decoders.ByteLevel()])
+    tokenizer.decoder = CLIP_DECODER
     return tokenizer
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Generator, Tensor
 
 from saccade.config import Recipe
+from saccade.data.lexicon import Lexicon
 from saccade.errors import SaccadeError
 from saccade.exchange.folder import Config
 from saccade.exchange.rules import Table
+from saccade.exchange.tokens import read_lexicon
 
 NO_DATA = "no-data"  # in place of files that an imported model was not trained on here
 
@@ -22,6 +25,7 @@ ACTIVATIONS = {
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
+    "quick_gelu": "quick_gelu",
     "relu": "relu",
     "silu": "silu",
     "swish": "silu",
@@ -50,7 +54,9 @@ class Architecture:
         None  # none: no run is written as this but one that was it
     )
     vocabulary: Literal["lexicon", "pieces", "none"] = "lexicon"
+    lexicon: Callable[[Path, Config], Lexicon] = read_lexicon  # of a folder
     masks: bool = False  # its vocabulary needs a mask
+    framed: bool = False  # its tokenizer puts marks around a text
     labelled: bool = False
     bare: bool = False  # its files are without the table's prefix
     files: Callable[[Recipe], dict[str, dict[str, Any]]] = lambda _: {}  # others of a folder, by name

@@ -49,6 +49,10 @@ class Config:
         value = value[0] if isinstance(value, list) and value else value
         return value if isinstance(value, int) else None
 
+    def inside(self, key: str) -> Config:
+        """A part of it; where there is none of that name, nothing is said in it."""
+        return Config(self.path, self._of(key, dict, {}))
+
     def require(self, key: str, only: Any) -> None:
         """Refuse another value than the one we can do; what is not said is that."""
         if (value := self.values.get(key, only)) != only:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from saccade.config import Recipe, dump_recipe
 from saccade.data.lexicon import Lexicon
 from saccade.data.vocab import END, PAD, START, Pieces
 from saccade.errors import SaccadeError, did_you_mean
-from saccade.exchange import bert, distilbert, gpt2, marian, roberta, vit
+from saccade.exchange import bert, clip, distilbert, gpt2, marian, roberta, vit, xlnet
 from saccade.exchange.architecture import Architecture, Sizes, longest_text
 from saccade.exchange.folder import (
     CONFIG,
@@ -33,7 +33,7 @@ from saccade.exchange.folder import (
     write_json,
     write_weights,
 )
-from saccade.exchange.tokens import read_lexicon, read_pieces, write_lexicon, write_pieces
+from saccade.exchange.tokens import read_pieces, write_lexicon, write_pieces
 from saccade.predictor import Predictor, for_people
 from saccade.train.run import Run
 from saccade.train.trainer import named_tensors
@@ -44,6 +44,7 @@ ARCHITECTURES = {
         *(gpt2.LANGUAGE, gpt2.BARE, bert.PRETRAINING, bert.MASKED, bert.BARE, bert.LABELS, vit.LABELS),
         *(marian.MARIAN, marian.PEGASUS, distilbert.MASKED, distilbert.BARE),
         *(roberta.MASKED, roberta.BARE, roberta.LABELS),
+        *(xlnet.LANGUAGE, xlnet.BARE, clip.MODEL),
     )
 }
 
@@ -51,15 +52,17 @@ ARCHITECTURES = {
 COUNTERPARTS = {
     ("language", "gpt"): gpt2.LANGUAGE,
     ("masked", "bert"): bert.MASKED,
+    ("permuted", "xlnet"): xlnet.LANGUAGE,
     ("classify", "bert"): bert.LABELS,
     ("classify_images", "vit"): vit.LABELS,
+    ("contrast", "clip"): clip.MODEL,
     ("translate", "transformer"): marian.MARIAN,
 }
 
 # files of a folder that are kept with a run as they are, and go back with it
 KEPT = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json"),
-    *("merges.txt", "vocab.txt", "generation_config.json", "preprocessor_config.json"),
+    *("merges.txt", "vocab.txt", "generation_config.json", "preprocessor_config.json", "processor_config.json"),
 )
 ORIGIN = "huggingface"  # where, in a run's vocab/
 LABELS = "labels.json"
@@ -70,8 +73,8 @@ def import_folder(folder: str | Path, out: str | Path) -> list[str]:
     """Make the run `out` of a folder with config.json, weights and tokenizer; what there is to say, in words."""
     folder = Path(folder)
     config = read_config(folder)
-    architecture = _architecture(config)
     tensors = read_weights(folder)
+    architecture = _architecture(config, tensors)
     with for_people():
         recipe = architecture.recipe(config, tensors)
     run = Run.create(out, dump_recipe(recipe))
@@ -121,15 +124,17 @@ def _aside(origin: Path) -> dict[str, Tensor]:
     return read_weights(origin) if (origin / WEIGHTS).is_file() else {}
 
 
-def _architecture(config: Config) -> Architecture:
-    """By its name in config.json or, without one, the first of its type."""
+def _architecture(config: Config, names: Collection[str] = ()) -> Architecture:
+    """By its name in config.json or, without one, the first of its type; files of long ago have the type only in the
+    names of their tensors."""
     named = config.values.get("architectures")
     if isinstance(named, list) and named:
         if named[0] in ARCHITECTURES:
             return ARCHITECTURES[named[0]]
         near = did_you_mean(str(named[0]), ARCHITECTURES) or f"; known are {', '.join(ARCHITECTURES)}"
         raise SaccadeError(f"{config.path}: the architecture {named[0]!r} is not known here{near}")
-    kind = config.text("model_type")
+    written = (each.type for each in ARCHITECTURES.values() if any(name.startswith(f"{each.type}.") for name in names))
+    kind = config.text("model_type", next(written, None))
     found = [each for each in ARCHITECTURES.values() if each.type == kind]
     if not found:
         known = sorted({each.type for each in ARCHITECTURES.values()})
@@ -139,7 +144,7 @@ def _architecture(config: Config) -> Architecture:
 
 def _fitting(recipe: Recipe, original: Mapping[str, Any]) -> Architecture:
     """What a run is written as: what it came from, or what has a place for all it has."""
-    if original:
+    if original.get("architectures") or original.get("model_type"):
         return _architecture(Config(Path(ORIGIN) / CONFIG, original))
     found = COUNTERPARTS.get((recipe.task.kind, recipe.model.kind))
     if found is None:
@@ -157,7 +162,7 @@ def _fitting(recipe: Recipe, original: Mapping[str, Any]) -> Architecture:
 def _keep(folder: Path, config: Config, architecture: Architecture, vocab: Path) -> None:
     """What a task loads beside the weights, and the files that an export gives back."""
     if architecture.vocabulary == "lexicon":
-        lexicon = read_lexicon(folder, config)
+        lexicon = architecture.lexicon(folder, config)
         if architecture.masks and lexicon.marks.mask is None:
             raise SaccadeError(f"{folder}: the tokenizer has no mask: tokenizer_config.json should name its mask_token")
         lexicon.save(vocab)
@@ -183,7 +188,7 @@ def _model_tensors(recipe: Recipe, run: Run) -> dict[str, Tensor]:
 
 def _sizes(run: Run, architecture: Architecture) -> Sizes:
     labels: Sequence[str] = json.loads((run.vocab / LABELS).read_text("utf-8")) if architecture.labelled else ()
-    if architecture.vocabulary == "lexicon":
+    if architecture.vocabulary == "lexicon" and (run.vocab / Lexicon.MARKS).is_file():
         lexicon = Lexicon.load(run.vocab)
         marks = {"pad": lexicon.marks.pad, "start": lexicon.marks.start, "end": lexicon.marks.end}
         return Sizes(len(lexicon), marks, labels)
@@ -215,7 +220,7 @@ def _config(
 
 def _write_vocabulary(run: Run, architecture: Architecture, recipe: Recipe, folder: Path) -> None:
     if architecture.vocabulary == "lexicon":
-        write_lexicon(folder, Lexicon.load(run.vocab), longest_text(recipe))
+        write_lexicon(folder, Lexicon.load(run.vocab), longest_text(recipe), framed=architecture.framed)
     elif architecture.vocabulary == "pieces":
         write_pieces(folder, Pieces.load(run.vocab), longest_text(recipe))
     for name, said in architecture.files(recipe).items():
@@ -235,7 +240,7 @@ def _require_same(
         different = [
             name
             for name, each in tensors.items()
-            if name not in drawn and not torch.equal(each, again.get(name, each[:0]))
+            if name not in drawn and not (name in again and torch.equal(each, again[name]))
         ]
         if different:
             raise SaccadeError(f"the export is refused: {', '.join(different[:5])} came back otherwise than written")

@@ -30,7 +30,8 @@ class Rule:
     into: Callable[[Tensor], Sequence[Tensor]] = lambda tensor: (tensor,)
     back: Callable[[Sequence[Tensor]], Tensor] = lambda tensors: tensors[0]
     twin: str = ""  # of a tensor that they may write twice: the other one, which is the same
-    kept: bool = False  # has no place with us, and goes back as it came
+    kept: bool = False  # has no place with us, and goes back as it came ...
+    like: str = ""  # ... or, where nothing came, as zeros like that one of ours
     right: Callable[[Tensor], bool] = lambda _: True  # of a constant on one side only: whether it is what it must be
 
 
@@ -94,6 +95,12 @@ def kept(*theirs: str) -> list[Rule]:
     return [Rule(each, kept=True) for each in theirs]
 
 
+def unused(theirs: str, like: str, *sizes: int) -> list[Rule]:
+    """What we have no place for and they cannot do without: given back as it came or, of a model from here, as zeros
+    like `like`, so many of them."""
+    return [Rule(theirs, kept=True, like=like, back=lambda ts: ts[0].new_zeros(*sizes, *ts[0].shape))]
+
+
 def drawn(*ours: str) -> list[Rule]:
     """What they do not have: it begins as a new model's does, and is never written."""
     return [Rule(ours=(each,)) for each in ours]
@@ -143,7 +150,8 @@ class Table:
             raise SaccadeError(f"there is no place for {', '.join(left)} in the other format")
         if wrong := [names[0] for rule, name, names in matches if not name and not rule.right(ours[names[0]])]:
             raise SaccadeError(f"there is no place for {', '.join(wrong)} in the other format, unless it is zero")
-        written = aside | {name: rule.back([ours[each] for each in names]) for rule, name, names in matches if name}
+        written = self._blank(ours) | aside
+        written |= {name: rule.back([ours[each] for each in names]) for rule, name, names in matches if name}
         return {name.removeprefix(self.prefix) if bare else name: t.contiguous() for name, t in written.items()}
 
     def _matches(self, ours: Mapping[str, Tensor]) -> Iterator[tuple[Rule, str, tuple[str, ...]]]:
@@ -155,6 +163,16 @@ class Table:
                     names = tuple(_filled(each, numbers) for each in rule.ours)
                     if all(each in ours for each in names):
                         yield rule, _filled(rule.theirs, numbers), names
+
+    def _blank(self, ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Zeros for all that they need and we do not have."""
+        return {
+            _filled(rule.theirs, match.groupdict()): rule.back([tensor])
+            for rule in self.rules
+            if rule.like
+            for name, tensor in ours.items()
+            if (match := _pattern(rule.like).fullmatch(name))
+        }
 
     def _full(self, name: str) -> str:
         for old, new in OLD_SPELLINGS.items():

@@ -9,7 +9,7 @@ from typing import Any
 
 from tokenizers import Tokenizer, normalizers
 
-from saccade.data.lexicon import Lexicon, Marks, Unit
+from saccade.data.lexicon import CLIP_DECODER, Lexicon, Marks, Unit
 from saccade.data.vocab import END, PAD, SPECIALS, START, Pieces
 from saccade.errors import SaccadeError
 from saccade.exchange.folder import Config, read_json, write_json
@@ -27,7 +27,7 @@ SPELLED = {
 
 
 def read_tokenizer(folder: Path) -> Tokenizer:
-    """tokenizer.json, or the vocabulary of GPT-2 or BERT as it was published."""
+    """tokenizer.json, or the vocabulary of GPT-2, CLIP or BERT as it was published."""
     if (folder / FILE).is_file():
         try:
             tokenizer = Tokenizer.from_str((folder / FILE).read_text(encoding="utf-8"))
@@ -37,7 +37,14 @@ def read_tokenizer(folder: Path) -> Tokenizer:
         tokenizer.no_truncation()
         return tokenizer
     if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
-        return Lexicon.published("gpt2", folder).tokenizer
+        pieces = read_json(folder / "vocab.json")
+        ends = any(piece.endswith("</w>") for piece in pieces)
+        tokenizer = Lexicon.published("clip" if ends else "gpt2", folder).tokenizer
+        if ends and tokenizer.get_vocab() != pieces:
+            raise SaccadeError(
+                f"{folder}: vocab.json is not what merges.txt makes of CLIP's letters: give {FILE} instead"
+            )
+        return tokenizer
     if (folder / "vocab.txt").is_file():
         tokenizer = Lexicon.published("bert", folder).tokenizer
         tokenizer.normalizer = normalizers.BertNormalizer(lowercase=_settings(folder).get("do_lower_case", True))
@@ -53,19 +60,31 @@ def read_lexicon(folder: Path, config: Config) -> Lexicon:
     last = max(tokenizer.get_vocab().values(), default=-1)
     if last >= size:
         raise SaccadeError(f"{folder}: the tokenizer has an id {last}, and the model {size} ids, from 0 on")
-    return Lexicon(tokenizer, _unit(tokenizer), marks=_marks(folder, config, tokenizer, size), size=size)
+    unit = _unit(tokenizer)
+    if unit == "clip":  # the published one spells the end of each word out
+        tokenizer.decoder = CLIP_DECODER
+    return Lexicon(tokenizer, unit, marks=_marks(folder, config, tokenizer, size), size=size)
 
 
-def write_lexicon(folder: Path, lexicon: Lexicon, longest: int) -> None:
-    """A tokenizer that others read: our marks among its pieces, under the ids that the model knows."""
+def write_lexicon(folder: Path, lexicon: Lexicon, longest: int, *, framed: bool = False) -> None:
+    """A tokenizer that others read: our marks among its pieces, under the ids that the model knows; `framed`, it puts
+    start and end around a text itself."""
     said = json.loads(lexicon.tokenizer.to_str())
     names = lexicon.marks.names
     if lexicon.offset:
         said = _shifted(said, [names[id_] for id_ in range(lexicon.offset)])
     else:
         names = {id_: lexicon.tokenizer.id_to_token(id_) or name for id_, name in names.items()}
-    write_json(folder / FILE, said)
     marks = lexicon.marks
+    if framed:
+        around = {"cls": [names[marks.start], marks.start], "sep": [names[marks.end], marks.end]}
+        said["post_processor"] = {
+            "type": "RobertaProcessing",
+            "trim_offsets": False,
+            "add_prefix_space": False,
+            **around,
+        }
+    write_json(folder / FILE, said)
     ids = {"pad": marks.pad, "bos": marks.start, "cls": marks.start, "eos": marks.end, "sep": marks.end}
     ids |= {} if marks.mask is None else {"mask": marks.mask}
     _write_settings(folder, {called: names[id_] for called, id_ in ids.items()}, longest)

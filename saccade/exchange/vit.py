@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,13 +13,16 @@ from torch import Generator, Tensor
 from saccade.config import Recipe
 from saccade.config.images import ClassifyImagesSettings, ViTSettings
 from saccade.errors import SaccadeError
-from saccade.exchange.architecture import NO_DATA, Architecture, Sizes, require_plain
+from saccade.exchange.architecture import ACTIVATIONS, NO_DATA, Architecture, Sizes, require_plain, their_activation
 from saccade.exchange.folder import Config, read_json
 from saccade.exchange.rules import Rule, Table, linear, same, shaped
 from saccade.models.shapes import EncoderOnly
 
-PICTURES = "preprocessor_config.json"
-CHANNELS, MIDDLE = 3, [0.5, 0.5, 0.5]  # pixels from -1 to 1
+PICTURES, PROCESSOR = "preprocessor_config.json", "processor_config.json"
+CHANNELS, BICUBIC = 3, 3
+MIDDLE = (0.5, 0.5, 0.5)  # of mean and deviation: pixels from -1 to 1
+
+Colour = tuple[float, float, float]
 
 
 def squares(theirs: str, ours: str) -> list[Rule]:
@@ -69,16 +73,9 @@ def table(recipe: Recipe) -> Table:
 
 
 def recipe(config: Config, names: Collection[str]) -> Recipe:  # noqa: ARG001
-    config.require("hidden_act", "gelu")
     config.require("qkv_bias", True)
     config.require("num_channels", CHANNELS)
-    pictures = config.path.parent / PICTURES
-    said = read_json(pictures) if pictures.is_file() else {}
-    for key in ("image_mean", "image_std"):
-        if said.get(key, MIDDLE) != MIDDLE:
-            raise SaccadeError(
-                f"{pictures}: {key} is {said[key]}, and only {MIDDLE} is known here: pixels from -1 to 1"
-            )
+    mean, deviation = colours(config.path.parent, MIDDLE, MIDDLE)
     model = ViTSettings(
         patch=config.number("patch_size", 16),
         width=config.number("hidden_size", 768),
@@ -86,6 +83,9 @@ def recipe(config: Config, names: Collection[str]) -> Recipe:  # noqa: ARG001
         hidden=config.number("intermediate_size", 3072),
         layers=config.number("num_hidden_layers", 12),
         class_position=True,
+        activation=config.choice("hidden_act", ACTIVATIONS, "gelu"),  # type: ignore[arg-type]
+        mean=mean,
+        deviation=deviation,
         epsilon=config.real("layer_norm_eps", 1e-12),
         dropout=config.real("hidden_dropout_prob", 0.0),
     )
@@ -98,6 +98,7 @@ def config_of(recipe: Recipe, sizes: Sizes) -> dict[str, Any]:  # noqa: ARG001
     wrong = {
         f"positions {model.positions}": model.positions != "learned",
         "images without a class_token": not model.class_token,
+        "first_norm": model.first_norm,
     }
     require_plain("ViT", wrong)
     return {
@@ -105,7 +106,7 @@ def config_of(recipe: Recipe, sizes: Sizes) -> dict[str, Any]:  # noqa: ARG001
         "num_hidden_layers": model.layers,
         "num_attention_heads": model.heads,
         "intermediate_size": model.hidden,
-        "hidden_act": "gelu",
+        "hidden_act": their_activation(model.activation),
         "hidden_dropout_prob": model.dropout,
         "attention_probs_dropout_prob": 0.0,
         "layer_norm_eps": model.epsilon or 1e-5,
@@ -116,10 +117,35 @@ def config_of(recipe: Recipe, sizes: Sizes) -> dict[str, Any]:  # noqa: ARG001
     }
 
 
+def colours(folder: Path, mean: Colour, deviation: Colour) -> tuple[Colour, Colour]:
+    """Mean and deviation of the pixels, from 0 to 1, that a folder says it wants; where it does not, those given."""
+    path = next((path for name in (PICTURES, PROCESSOR) if (path := folder / name).is_file()), None)
+    if path is None:
+        return mean, deviation
+    said = read_json(path)
+    said = said.get("image_processor", said)
+    if not said.get("do_rescale", True) or abs(said.get("rescale_factor", 1 / 255) * 255 - 1) > 1e-6:
+        raise SaccadeError(f"{path}: do_rescale and rescale_factor must make pixels from 0 to 1 of bytes")
+    if not said.get("do_normalize", True):
+        return (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+    found = [said.get(key) or usual for key, usual in (("image_mean", mean), ("image_std", deviation))]
+    for key, value in zip(("image_mean", "image_std"), found, strict=True):
+        if len(value) != CHANNELS or not all(isinstance(each, int | float) for each in value):
+            raise SaccadeError(f"{path}: {key} must be {CHANNELS} numbers; got {value!r}")
+    middle, spread = (tuple(map(float, value)) for value in found)
+    return middle, spread  # type: ignore[return-value]
+
+
+def pictures_for(processor: str, settings: ViTSettings, side: int | None) -> dict[str, dict[str, Any]]:
+    """The file that says how pixels become numbers: whole images made square, as here."""
+    said = {"image_processor_type": processor, "do_resize": True, "size": {"height": side, "width": side}}
+    said |= {"resample": BICUBIC, "do_center_crop": False, "do_rescale": True, "do_normalize": True}
+    return {PICTURES: {**said, "image_mean": list(settings.mean), "image_std": list(settings.deviation)}}
+
+
 def pictures(recipe: Recipe) -> dict[str, dict[str, Any]]:
-    side = getattr(recipe.task, "size", None)
-    said = {"image_processor_type": "ViTImageProcessor", "do_resize": True, "size": {"height": side, "width": side}}
-    return {PICTURES: {**said, "do_rescale": True, "do_normalize": True, "image_mean": MIDDLE, "image_std": MIDDLE}}
+    assert isinstance(recipe.model, ViTSettings)
+    return pictures_for("ViTImageProcessor", recipe.model, getattr(recipe.task, "size", None))
 
 
 def probe(model: EncoderOnly, recipe: Recipe, sizes: Sizes, draw: Generator) -> Tensor:  # noqa: ARG001

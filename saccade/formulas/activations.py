@@ -72,6 +72,11 @@ def gelu_tanh(x: Array) -> Array:
     return x * (1 + tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2
 
 
+def quick_gelu(x: Array) -> Array:
+    """Approximate gelu as CLIP does: x sigmoid(1.702 x). [A2] Hendrycks 2016."""
+    return x * sigmoid(1.702 * x)
+
+
 def silu(x: Array) -> Array:
     """Weigh x by its own sigmoid: x / (1 + e^-x). [A2] Elfwing et al. 2018; also called swish."""
     return x * sigmoid(x)

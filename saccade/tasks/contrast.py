@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,8 @@ from saccade.config import Recipe
 from saccade.config.images import ClipSettings, ContrastSettings
 from saccade.data.captioned import CaptionedImages
 from saccade.data.images import Pixels
-from saccade.data.pictures import (
-    labelled_parts,
-    read_labelled,
-    told,
-)
+from saccade.data.lexicon import Lexicon
+from saccade.data.pictures import labelled_parts, read_labelled, told
 from saccade.data.vocab import Pieces
 from saccade.decode import Method
 from saccade.errors import SaccadeError
@@ -31,14 +28,26 @@ from saccade.models import CONTRASTIVE_MODELS
 from saccade.models.clip import contrastive_loss, limit_scale
 from saccade.models.shapes import DualEncoder
 from saccade.tasks.answers import at_rest
-from saccade.tasks.base import Answer, Loss, Prediction, Scores, Term
+from saccade.tasks.base import Loss, Prediction, Scores, Term
 from saccade.tasks.sights import look_at_image
-from saccade.tasks.space import TEMPLATE, Space, as_batch, chance_of, looked_once, tokens_of
+from saccade.tasks.space import (
+    TEMPLATE,
+    Space,
+    Words,
+    as_batch,
+    chance_of,
+    looked_once,
+    names_image,
+    tokens_of,
+    words_in,
+)
+from saccade.tasks.starting import adopt_all
 from saccade.tasks.written import padded
 
 AT = (10, 5, 1)  # places within which the right answer counts as found; the first decides
 WAYS = ("text to image", "image to text")
 SHUFFLE = 12345  # seed of the control
+EMPTY = "the text is empty: there is nothing to compare images with"
 COMPARED = 8  # pairs of the validation part that `look` puts beside a text
 
 
@@ -88,30 +97,45 @@ class Contrast:
         settings, augment = self.settings, self.settings.augment
         self.data = CaptionedImages(settings.data, settings.images, settings.test, settings.valid, settings.size)
         self._augment = Augment(augment.flip, augment.shift) if augment.flip or augment.shift else None
-        # an encoder that learns nothing sees the same in the same image: it need look only once
-        self._looks_once = recipe.model.image.kind == "efficientnet" and self._augment is None
-        self._pieces: Pieces | None = None
+        self._pieces: Words | None = None
         self._examples: dict[str, list[Captioned]] = {}
         self._broken: list[str] = []
 
     @property
-    def pieces(self) -> Pieces:
+    def pieces(self) -> Words:
         if self._pieces is None:
             raise SaccadeError("the vocabulary has not been learned yet")
         return self._pieces
+
+    def start(self, vocabulary: Path, recipe: Recipe) -> None:
+        """The other run's vocabulary, its model and what it reads: it goes on learning from other pairs."""
+        if not isinstance(recipe.task, ContrastSettings):
+            raise SaccadeError(f"train.start: a model for {recipe.task.kind} cannot contrast images and texts")
+        same = {"size": recipe.task.size, "longest": recipe.task.longest}
+        self.settings = self.settings.model_copy(update=same)
+        self.recipe = self.recipe.model_copy(update={"model": recipe.model, "task": self.settings})
+        self.data = replace(self.data, size=recipe.task.size)
+        self._pieces = words_in(vocabulary)
+
+    def adopt(self, model: DualEncoder, tensors: Mapping[str, Tensor]) -> Sequence[str]:
+        return adopt_all(model, tensors, str(self.recipe.train.start), ())
 
     def fitted(self) -> tuple[Recipe, Sequence[str]]:
         return self.recipe, self.data.counted()
 
     def prepare(self, directory: Path) -> Sequence[str]:
         train = self.data.parts["train"]
-        self._pieces = Pieces.learn((text.lower() for each in train for text in each.captions), self.settings.pieces)
+        if self.settings.vocabulary is not None and self._pieces is None:
+            self._pieces = Lexicon.published("clip", self.settings.vocabulary)
+        if self._pieces is None:  # and no other run had one
+            captions = (text.lower() for each in train for text in each.captions)
+            self._pieces = Pieces.learn(captions, self.settings.pieces)
         self._pieces.save(directory)
         self.examples("train")
         return told(self._broken, len(train), "images")
 
     def load(self, directory: Path) -> None:
-        self._pieces = Pieces.load(directory)
+        self._pieces = words_in(directory)
 
     def examples(self, split: str) -> Sequence[Captioned]:
         if split not in self._examples:
@@ -135,7 +159,8 @@ class Contrast:
         return ContrastBatch(images, tokens, mask, tuple(numbers), {"loss": count, "accuracy": count})
 
     def model(self) -> DualEncoder:
-        return CONTRASTIVE_MODELS[self.recipe.model.kind](self.recipe.model, len(self.pieces), self.settings.size)
+        make, settings = CONTRASTIVE_MODELS[self.recipe.model.kind], self.settings
+        return make(self.recipe.model, len(self.pieces), settings.size, settings.longest)
 
     def loss(self, model: DualEncoder, batch: ContrastBatch) -> Loss:
         limit_scale(model)
@@ -144,21 +169,22 @@ class Contrast:
         return {"loss": Term(loss), "accuracy": Term(right, weight=0.0)}
 
     def predict(self, model: DualEncoder, inputs: Sequence[str], method: Method | None = None) -> list[Prediction]:
-        """For each image file, the captions of the validation part that fit it best; the score is the cosine."""
-        found = self.data.pixels(inputs)
-        captions = list(dict.fromkeys(text for each in self.examples("valid") for text in each.captions))
-        space = self.space(model)
-        texts = space.texts(captions)
-        predictions = []
-        for name, pixels in zip(inputs, found, strict=True):
-            if isinstance(pixels, str):
-                predictions.append(Prediction(name, refusal=pixels))
-                continue
-            cosines = texts @ space.images([pixels])[0]
-            best = cosines.topk(min(1 if method is None else method.best, len(captions)))
-            pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-            predictions.append(Prediction(name, tuple(Answer(captions[place], cosine) for place, cosine in pairs)))
-        return predictions
+        """For each image file, the texts that fit it best, those among the inputs or else the captions of the
+        validation part; for each text, the images among the inputs that do. The score is the cosine."""
+        names = list(dict.fromkeys(each for each in inputs if names_image(each)))
+        texts = list(dict.fromkeys(each for each in inputs if each.strip() and each not in names))
+        found = list(zip(names, self.data.pixels(names), strict=True))
+        refusals = {name: each for name, each in found if isinstance(each, str)}
+        pixels = {name: each for name, each in found if not isinstance(each, str)}
+        if not pixels:
+            alone = "there is no image among the inputs that this text could be compared with"
+            return [Prediction(each, refusal=refusals.get(each, alone)) for each in inputs]
+        best = 1 if method is None else method.best
+        answers = self.space(model).matched(texts or self._captions(), pixels, best)
+        return [
+            Prediction(each, answers.get(each, ()), refusal=None if each in answers else refusals.get(each, EMPTY))
+            for each in inputs
+        ]
 
     def score(self, model: DualEncoder) -> Scores:
         """How often the right one is found, of the whole validation part."""
@@ -207,23 +233,32 @@ class Contrast:
         beside it what their own captions would choose. Then how the text was read, and where the image was looked at.
         """
         space, given = self.space(model), None
-        own = [each for each in self.examples("valid") if text in each.captions][:1]
-        others = [each for each in self.examples("valid") if text not in each.captions][:COMPARED]
+        # a model is used where its data is not, too
+        held = self.examples("valid") if Path(self.settings.data).exists() else ()
+        own = [each for each in held if text in each.captions][:1]
+        others = [each for each in held if text not in each.captions][:COMPARED]
         texts = (text, *(each.captions[0] for each in others))
         names = [each.name for each in (*own, *others)]
-        images = [each.image for each in (*own, *others)]
-        looked = space.images(images)
+        looked = [space.images([each.image for each in (*own, *others)])] if names else []
         if target is not None:
             given = self.data.pixels([target])[0]
             if isinstance(given, str):
                 raise SaccadeError(given)
-            names, looked = [Path(target).name, *names], torch.cat([space.images([given]), looked])
-        chosen = space.chances(space.texts(texts), looked)
-        maps = [AttentionMap("which image each text chooses", chosen[None], Tokens(texts), Tokens(tuple(names)))]
+            names, looked = [Path(target).name, *names], [space.images([given]), *looked]
+        maps = []
+        if len(names) > 1:
+            chosen = space.chances(space.texts(texts), torch.cat(looked))
+            maps += [AttentionMap("which image each text chooses", chosen[None], Tokens(texts), Tokens(tuple(names)))]
         maps += self._reading(model, text, pieces)
         if given is not None:
             maps += look_at_image(model.left, given, "what the image is known by")  # type: ignore[arg-type]
         return maps
+
+    def _captions(self) -> list[str]:
+        try:
+            return list(dict.fromkeys(text for each in self.examples("valid") for text in each.captions))
+        except SaccadeError as error:
+            raise SaccadeError(f"{error}; give texts beside the images, to choose among these") from error
 
     def _captioned(self, part: str) -> list[Captioned]:
         there, self._broken = self.data.read(part)
@@ -236,7 +271,10 @@ class Contrast:
 
     def _seen(self, images: Sequence[Pixels]) -> Sequence[Pixels | Tensor]:
         """What a frozen encoder sees in each image, in half precision; the images themselves where there is none."""
-        return looked_once(images) if self._looks_once else images
+        # an encoder that learns nothing sees the same in the same image: it need look only once
+        model = self.recipe.model
+        frozen = isinstance(model, ClipSettings) and model.image.kind == "efficientnet" and self._augment is None
+        return looked_once(images) if frozen else images
 
     def _compared(self, model: DualEncoder, examples: Sequence[Captioned]) -> tuple[np.ndarray, np.ndarray]:
         """Cosines of all captions with all images, (texts, images), and which belong together."""

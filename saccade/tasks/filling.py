@@ -21,7 +21,7 @@ from saccade.tasks.running_text import average_first
 SPELLED = "[MASK]"
 GAP = re.compile(r"\[MASK\]|<mask>")
 SPACED = ("pieces", "gpt2")  # vocabularies in which the space before a word belongs to it
-SPACE = "Ġ"  # as they spell it
+SPACES = ("Ġ", "▁")  # as they spell it
 SAMPLES = 5
 
 
@@ -79,7 +79,7 @@ def filled_in(texts: Sequence[str], lexicon: Lexicon, longest: int, method: Meth
 
 def _filled(cloze: Cloze, lexicon: Lexicon, best: int, ask: Ask) -> list[Answer]:
     tokens, score = cloze.tokens, torch.zeros(1)
-    begins = torch.tensor([spelling.startswith(SPACE) for spelling in lexicon.spellings()])
+    begins = torch.tensor([spelling.startswith(SPACES) for spelling in lexicon.spellings()])
     for number, (gap, word) in enumerate(zip(cloze.gaps, cloze.words, strict=True)):
         log_p = ask(asked(tokens, cloze.gaps[number:])).unflatten(0, (len(tokens), -1))[:, 0]  # (rows, V)
         log_p[:, list(lexicon.marks.names)] = -torch.inf  # they are no text

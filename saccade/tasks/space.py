@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from saccade.data.archives import open_files
 from saccade.data.images import Pixels
+from saccade.data.lexicon import Lexicon
 from saccade.data.pictures import is_image, read_named
 from saccade.data.vocab import Pieces
 from saccade.errors import SaccadeError
@@ -20,7 +21,10 @@ from saccade.modality.image import to_tensor
 from saccade.models.cnn import FrozenEye
 from saccade.models.shapes import DualEncoder
 from saccade.tasks.answers import at_rest
+from saccade.tasks.base import Answer
 from saccade.tasks.written import padded
+
+Words = Pieces | Lexicon  # learned pieces, or a published vocabulary, whose texts have marks around them
 
 AT_ONCE = 64  # images or texts that are embedded together
 TEMPLATE = "a photo of a {}"
@@ -40,7 +44,7 @@ class Space:
     """A model with what it needs to read: pieces of `longest` at most, images of `size` x `size` pixels."""
 
     model: DualEncoder
-    pieces: Pieces
+    pieces: Words
     size: int
     longest: int
 
@@ -66,6 +70,19 @@ class Space:
         """Probabilities (images, labels) of labels that the model was never trained to give (Radford et al. 2021)."""
         return self.chances(self.images(images), self.texts([template.format(label) for label in labels]))
 
+    def matched(self, texts: Sequence[str], images: Mapping[str, Pixels], best: int) -> dict[str, tuple[Answer, ...]]:
+        """For each text the images that fit it best, for each image the texts; the score is the cosine."""
+        cosines = self.texts(texts) @ self.images(list(images.values())).T  # (texts, images)
+
+        def ranked(row: Tensor, names: Sequence[str]) -> tuple[Answer, ...]:
+            found = row.topk(min(best, len(names)))
+            pairs = zip(found.indices.tolist(), found.values.tolist(), strict=True)
+            return tuple(Answer(names[place], cosine) for place, cosine in pairs)
+
+        names = list(images)
+        of_texts = {text: ranked(row, names) for text, row in zip(texts, cosines, strict=True)}
+        return of_texts | {name: ranked(row, texts) for name, row in zip(names, cosines.T, strict=True)}
+
     def search(self, text: str, path: str | Path) -> Iterator[Looked]:
         """Compare the images of a folder or archive with a text, some at a time."""
         wanted = self.texts([text])[0]
@@ -83,11 +100,27 @@ class Space:
                 yield Looked(found, [why for _, why in read if isinstance(why, str)], left)
 
 
-def tokens_of(pieces: Pieces, texts: Sequence[str], longest: int) -> list[list[int]]:
-    """In small letters, as the paper has it, and without what is beyond `longest`."""
+def names_image(text: str) -> bool:
+    """Whether an input is the name of an image, and not a text."""
+    try:
+        return is_image(text) or Path(text).is_file()
+    except OSError:  # longer than a name can be
+        return False
+
+
+def words_in(directory: Path) -> Words:
+    """The vocabulary that a run has."""
+    return Lexicon.load(directory) if (directory / Lexicon.MARKS).is_file() else Pieces.load(directory)
+
+
+def tokens_of(pieces: Words, texts: Sequence[str], longest: int) -> list[list[int]]:
+    """In small letters, as the paper has it, and without what is beyond `longest`, marks counted."""
     if not all(text.strip() for text in texts):
         raise SaccadeError("the text is empty: there is nothing to compare images with")
-    return [ids[:longest] for ids in pieces.encode_all([text.lower() for text in texts])]
+    found = pieces.encode_all([text.lower() for text in texts])
+    if isinstance(pieces, Pieces):
+        return [ids[:longest] for ids in found]
+    return [[pieces.marks.start, *ids[: max(longest - 2, 0)], pieces.marks.end] for ids in found]
 
 
 def as_batch(images: Sequence[Pixels | Tensor]) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,20 @@ def test_old_names_of_norms_and_tied_tensors_are_read(tmp_path: Path) -> None:
     published.changed(theirs, old)
     import_folder(theirs, tmp_path / "old")
     published.require_same_files(tmp_path / "run/final", tmp_path / "old/final")
+
+
+def test_a_folder_that_does_not_say_what_it_is_is_known_by_its_tensors(tmp_path: Path) -> None:
+    theirs = folder(tmp_path, BertForMaskedLM)
+    config = json.loads((theirs / "config.json").read_text())
+    del config["architectures"], config["model_type"]
+    (theirs / "config.json").write_text(json.dumps(config))
+    import_folder(theirs, tmp_path / "run")
+    export_run(tmp_path / "run", tmp_path / "ours")
+    published.require_same_files(theirs, tmp_path / "ours")
+    assert json.loads((tmp_path / "ours/config.json").read_text()) == config
+    published.changed(theirs, lambda tensors: [tensors.pop(name) for name in list(tensors) if name.startswith("bert.")])
+    with pytest.raises(SaccadeError, match="there is no model_type"):
+        import_folder(theirs, tmp_path / "other")
 
 
 def test_a_text_that_spells_a_mark_is_text(tmp_path: Path) -> None:

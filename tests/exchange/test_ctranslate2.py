@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import ctranslate2
+import numpy as np
 import pytest
 import torch
+from transformers import BertConfig, BertModel
 from typer.testing import CliRunner
 
 from saccade import api
@@ -18,7 +20,8 @@ from saccade.data.lexicon import Lexicon, Marks, Unit
 from saccade.data.vocab import END, PAD, START, Pieces
 from saccade.decode import Greedy
 from saccade.errors import SaccadeError
-from saccade.exchange import ctranslate2 as exporting
+from saccade.exchange import ctranslate2_layout as layout
+from saccade.exchange import huggingface
 from saccade.exchange.ctranslate2 import export_run
 from tests.exchange import published
 
@@ -40,6 +43,27 @@ def writing(place: Path, unit: Unit = "pieces", **settings: object) -> api.Predi
     lexicon = Lexicon.learn(published.TEXTS, unit, size=300)
     recipe = f"task: {{kind: language, data: x, unit: {unit}, pieces: 300, window: 24}}\nmodel: {model}"
     return published.drawn_run(recipe, place / "run", lexicon.save, deviation=0.15)
+
+
+def encoding(place: Path, kind: str = "masked", **settings: object) -> api.Predictor:
+    small = {"width": 21, "heads": 3, "hidden": 17, "layers": 2}
+    model = json.dumps({"kind": "bert", **small, **settings})
+    masked = {"data": "x", "window": 24, "next_sentence": settings.get("next_sentence", False)}
+    task = json.dumps(
+        {"kind": kind, **(masked if kind == "masked" else {"data": ["x"], "longest": 24, "pool": "summary"})}
+    )
+    lexicon = Lexicon.learn(published.TEXTS, "pieces", size=300)
+
+    def vocabulary(directory: Path) -> None:
+        lexicon.save(directory)
+        (directory / "labels.json").write_text('["good", "bad"]')
+
+    recipe = f"task: {task}\nmodel: {model}"
+    return published.drawn_run(recipe, place / "run", vocabulary, deviation=0.15)
+
+
+def numbers(array: ctranslate2.StorageView) -> torch.Tensor:
+    return torch.from_numpy(np.array(array))
 
 
 def random_texts(size: int, lengths: tuple[int, ...]) -> list[list[int]]:
@@ -122,6 +146,68 @@ def test_texts_are_scored_and_go_on_as_here(settings: dict, tmp_path: Path) -> N
     assert ours is not None and list(ours.tokens) == found
 
 
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("masked", {}),
+        ("masked", {"next_sentence": True, "segments": 3, "epsilon": 0.1}),
+        ("masked", {"order": "pre", "norm": "rms", "activation": "relu", "layers": 1, "segments": 1}),
+        ("masked", {"first_position": 2, "activation": "quick_gelu", "width": 10, "heads": 1}),
+        ("classify", {"next_sentence": True, "activation": "gelu_tanh", "layers": 3}),
+    ],
+)
+def test_texts_have_the_states_and_the_summary_that_they_have_here(kind: str, settings: dict, tmp_path: Path) -> None:
+    predictor = encoding(tmp_path, kind, **settings)
+    notes = export_run(tmp_path / "run", tmp_path / "out")
+    assert any("the encoder alone" in note for note in notes) and "checked against" in notes[-1]
+    encoder = predictor.model.encoder if kind == "masked" else predictor.model.body
+    texts = random_texts(300, (12, 5, 2))
+    segments = [[n % settings.get("segments", 2) for n in range(len(text))] for text in texts]
+    theirs = ctranslate2.Encoder(str(tmp_path / "out"), compute_type="float32")
+    found = theirs.forward_batch(texts, token_type_ids=segments)
+    states = numbers(found.last_hidden_state)
+    assert (found.pooler_output is not None) == settings.get("next_sentence", False)
+    for row, (text, parts) in enumerate(zip(texts, segments, strict=True)):
+        with torch.no_grad():
+            memory = encoder(torch.tensor([text]), None, torch.tensor([parts]))
+        assert (states[row, : len(text)] - memory.states[0]).abs().max() < 1e-4
+        if found.pooler_output is not None:
+            assert (numbers(found.pooler_output)[row] - memory.summary[0, 0]).abs().max() < 1e-4
+    tokens = json.loads((tmp_path / "out/vocabulary.json").read_text())
+    plain = theirs.forward_batch([[tokens[id_] for id_ in texts[0]]])
+    with torch.no_grad():
+        assert (numbers(plain.last_hidden_state) - encoder(torch.tensor(texts[:1])).states).abs().max() < 1e-4
+
+
+def test_an_imported_encoder_goes_on_to_ctranslate2(tmp_path: Path) -> None:
+    marks = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
+    small = {"hidden_size": 21, "num_attention_heads": 3, "num_hidden_layers": 2, "intermediate_size": 33}
+    original = BertModel(BertConfig(**small, vocab_size=101, max_position_embeddings=24))
+    huggingface.import_folder(
+        published.save(original, tmp_path / "theirs", published.word_pieces(), **marks), tmp_path / "run"
+    )
+    export_run(tmp_path / "run", tmp_path / "out")
+    texts = random_texts(101, (9, 4))
+    found = ctranslate2.Encoder(str(tmp_path / "out")).forward_batch(texts)
+    with torch.no_grad():
+        for row, text in enumerate(texts):
+            said = original(torch.tensor([text]))
+            assert (numbers(found.pooler_output)[row] - said.pooler_output[0]).abs().max() < 1e-4
+            states = numbers(found.last_hidden_state)[row, : len(text)]
+            assert (states - said.last_hidden_state[0]).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize(("part", "said"), [("states", "has other states"), ("summary", "sums texts up otherwise")])
+def test_an_encoder_that_says_other_things_is_refused(
+    part: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoding(tmp_path, next_sentence=True)
+    monkeypatch.setitem(layout.ACTIVATIONS, "gelu" if part == "states" else "tanh", 0)
+    with pytest.raises(SaccadeError, match=f"refused: CTranslate2 {said}, by"):
+        export_run(tmp_path / "run", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_shipped_model_translates_there_by_the_example_in_the_document(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
@@ -194,12 +280,12 @@ def test_a_folder_that_says_other_things_is_refused_and_nothing_is_left(
     make: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make(tmp_path)
-    monkeypatch.setitem(exporting.ACTIVATIONS, "relu", 2)
-    monkeypatch.setitem(exporting.ACTIVATIONS, "gelu_tanh", 2)
+    monkeypatch.setitem(layout.ACTIVATIONS, "relu", 2)
+    monkeypatch.setitem(layout.ACTIVATIONS, "gelu_tanh", 2)
     with pytest.raises(SaccadeError, match="refused: CTranslate2 has other log-probabilities, by"):
         export_run(tmp_path / "run", tmp_path / "out")
     monkeypatch.undo()
-    monkeypatch.setattr(exporting, "VERSION", 99)
+    monkeypatch.setattr(layout, "VERSION", 99)
     with pytest.raises(SaccadeError, match=r"refused: CTranslate2 .*version"):
         export_run(tmp_path / "run", tmp_path / "out")
     assert [entry.name for entry in tmp_path.iterdir() if entry.name != "cache"] == ["run"]

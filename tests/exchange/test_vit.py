@@ -14,6 +14,7 @@ from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
 from saccade import api
 from saccade.errors import SaccadeError
 from saccade.exchange.huggingface import export_run, import_folder
+from saccade.modality.image import to_tensor
 from tests.exchange import published
 
 SMALL = {"hidden_size": 21, "num_attention_heads": 3, "num_hidden_layers": 2, "intermediate_size": 33}
@@ -54,10 +55,30 @@ def test_a_picture_file_gets_the_label_that_theirs_gives_it(tmp_path: Path) -> N
     assert predictor.look(str(tmp_path / "picture.png"))
 
 
-def test_pictures_with_another_middle_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "settings", [{"image_mean": [0.4, 0.5, 0.6], "image_std": [0.2, 0.3, 0.4]}, {"do_normalize": False}]
+)
+def test_pictures_with_another_middle_are_seen_as_theirs_sees_them(settings: dict, tmp_path: Path) -> None:
+    theirs = folder(tmp_path, hidden_act="gelu_new")
+    processor = ViTImageProcessor(size={"height": 12, "width": 12}, **settings)
+    processor.save_pretrained(theirs)
+    import_folder(theirs, tmp_path / "run")
+    pixels = np.random.default_rng(1).integers(0, 256, (2, 12, 12, 3), dtype=np.uint8)
+    with torch.no_grad():
+        given = processor([Image.fromarray(each) for each in pixels], return_tensors="pt")
+        expected = ViTForImageClassification.from_pretrained(theirs).eval()(**given).logits
+        assert (api.load(tmp_path / "run").model(to_tensor(pixels)) - expected).abs().max() < 1e-5
+    export_run(tmp_path / "run", tmp_path / "ours")
+    assert (tmp_path / "ours/preprocessor_config.json").read_bytes() == (
+        theirs / "preprocessor_config.json"
+    ).read_bytes()
+
+
+@pytest.mark.parametrize("said", [{"image_mean": [0.4, 0.5]}, {"rescale_factor": 1.0}, {"do_rescale": False}])
+def test_pictures_that_are_no_bytes_of_three_channels_are_refused(said: dict, tmp_path: Path) -> None:
     theirs = folder(tmp_path)
-    (theirs / "preprocessor_config.json").write_text(json.dumps({"image_mean": [0.4, 0.5, 0.5]}))
-    with pytest.raises(SaccadeError, match="image_mean"):
+    (theirs / "preprocessor_config.json").write_text(json.dumps(said))
+    with pytest.raises(SaccadeError, match=r"image_mean must be 3 numbers|rescale_factor must make pixels"):
         import_folder(theirs, tmp_path / "run")
 
 

@@ -23,6 +23,7 @@ TWINS = {
     "erf": torch.erf,
     "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "quick_gelu": lambda x: F.silu(1.702 * x) / 1.702,
     "silu": F.silu,
 }
 

@@ -165,7 +165,10 @@ CASES = {
     "update_running_averages": (f.update_running_averages, [some(3), some(3), some(4, 3)]),
 } | {
     name: (getattr(f, name), [3 * some(20)])
-    for name in ("elu", "erf", "gelu", "gelu_tanh", "identity", "leaky_relu", "relu", "sigmoid", "silu", "tanh")
+    for name in (
+        *("elu", "erf", "gelu", "gelu_tanh", "identity", "leaky_relu", "quick_gelu", "relu", "sigmoid", "silu"),
+        "tanh",
+    )
 }
 
 

@@ -106,7 +106,7 @@ def test_the_contrastive_loss_is_the_papers() -> None:
 
 def test_the_scale_is_learned_up_to_its_limit_and_no_further() -> None:
     settings = ClipSettings(image=CNNSettings(width=4, stages=1), text=TextEncoderSettings(width=8, heads=2), width=4)
-    model = clip(settings, 11, 8)
+    model = clip(settings, 11, 8, 5)
     limit_scale(model)
     assert float(model.log_scale.detach().exp()) == pytest.approx(1 / 0.07)
     with torch.no_grad():

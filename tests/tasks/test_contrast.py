@@ -11,10 +11,12 @@ import pytest
 import torch
 from PIL import Image
 from rich.console import Console
+from tokenizers import pre_tokenizers
 
 from saccade import api, cli
 from saccade.cli import terminal
 from saccade.config import load_recipe
+from saccade.data.lexicon import CLIP_MERGES
 from saccade.decode import Beam
 from saccade.errors import SaccadeError
 from saccade.maps.render import Grid
@@ -145,6 +147,20 @@ def test_a_batch_that_would_be_cut_is_refused(setting: str, message: str, data: 
     with pytest.raises(SaccadeError, match=message):
         api.begin("contrast-quick", out=tmp_path / "run", settings=[f"task.data={data}", *TINY, setting])
     assert Contrast.indivisible
+
+
+def test_a_published_vocabulary_puts_marks_around_a_caption(data: Path, tmp_path: Path) -> None:
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    merges = [f"{left} {right}" for left in letters for right in letters][:CLIP_MERGES]
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges) + "\n", encoding="utf-8")
+    task = prepared(data, tmp_path, f"task.vocabulary={tmp_path}", "task.longest=5", "model.text.causal=true")
+    (ids,) = task.space(task.model()).tokens(["A red circle on the left"])
+    assert len(ids) == 5 and (ids[0], ids[-1]) == (49406, 49407)
+    again = Contrast(task.recipe)
+    again.load(tmp_path)
+    assert again.space(task.model()).tokens(["a red circle on the left"]) == [ids]
+    with pytest.raises(SaccadeError, match="longest 2 leaves no place between two marks"):
+        prepared(data, tmp_path, f"task.vocabulary={tmp_path}", "task.longest=2")
 
 
 def test_another_model_is_refused_by_name(data: Path, tmp_path: Path) -> None:
