@@ -9,6 +9,7 @@ import typer
 
 from saccade.cli import terminal
 from saccade.cli.terminal import Figures, Plot
+from saccade.errors import SaccadeError
 
 bench = typer.Typer(no_args_is_help=True, help="Measurements and the plots of the documentation.")
 
@@ -44,6 +45,80 @@ def bench_bottleneck(
     result = bottleneck.measure(minutes, keep=keep, tell=terminal.say)
     terminal.out.print(bottleneck.to_table(result))
     measure.save(result.content(), json_, bottleneck.to_figure(result) if out_ else None, out_)
+
+
+@bench.command("translate")
+def bench_translate(
+    json_: Figures = None,
+    size: Annotated[list[str] | None, typer.Option(help="tiny or base; both unless told.")] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Of which the best counts.")] = 3,
+) -> None:
+    """Tokens per second of translation, against CTranslate2 and Hugging Face on the same weights."""
+    from saccade.bench import measure, writing
+
+    measure.require_writable(None, json_)
+    wrong = set(size or ()) - set(writing.SIZES)
+    if wrong:
+        raise SaccadeError(f"--size {', '.join(sorted(wrong))}: there are {' and '.join(writing.SIZES)}")
+    race = writing.translate(size or tuple(writing.SIZES), rounds=rounds, tell=terminal.say)
+    terminal.out.print(writing.to_table(race))
+    measure.save(race.content(), json_, None, None)
+
+
+@bench.command("generate")
+def bench_generate(
+    json_: Figures = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Of which the best counts.")] = 3,
+) -> None:
+    """Tokens per second of a language model of GPT-2 small's size, against CTranslate2 and Hugging Face."""
+    from saccade.bench import measure, writing
+
+    measure.require_writable(None, json_)
+    race = writing.generate(rounds=rounds, tell=terminal.say)
+    terminal.out.print(writing.to_table(race))
+    measure.save(race.content(), json_, None, None)
+
+
+@bench.command("train")
+def bench_train(
+    json_: Figures = None,
+    size: Annotated[str, typer.Option(help="tiny or base.")] = "tiny",
+    rounds: Annotated[int, typer.Option(min=1, help="Of which the best counts.")] = 5,
+) -> None:
+    """Tokens per second of training, against torch.nn.Transformer, Hugging Face and x-transformers."""
+    from saccade.bench import measure, training
+
+    measure.require_writable(None, json_)
+    result = training.measure(training.named_size(size), rounds=rounds, tell=terminal.say)
+    terminal.out.print(training.to_table(result))
+    measure.save(result.content(), json_, None, None)
+
+
+@bench.command("attention")
+def bench_attention(
+    out_: Plot = None,
+    json_: Figures = None,
+    lengths: Annotated[str | None, typer.Option(help="Of the sequences; 1024,2048 and so on to 32768.")] = None,
+) -> None:
+    """Fused and explicit attention: time and memory over sequence length; what the tap costs when it is off."""
+    from saccade.bench import attention, layers, measure
+
+    measure.require_writable(out_, json_)
+    wanted = attention.LENGTHS if lengths is None else layers.read_lengths(lengths)
+    result = attention.measure(wanted, tell=terminal.say)
+    terminal.out.print(attention.to_table(result))
+    measure.save(result.content(), json_, attention.to_figure(result) if out_ else None, out_)
+
+
+@bench.command("start")
+def bench_start(json_: Figures = None) -> None:
+    """Seconds until a new process has answered: the help, and a first translation."""
+    from saccade.bench import measure, start
+
+    measure.require_writable(None, json_)
+    result = start.measure(tell=terminal.say)
+    terminal.out.print(start.to_table(result))
+    measure.save(result.content(), json_, None, None)
 
 
 @bench.command("regression")

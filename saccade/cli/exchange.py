@@ -13,7 +13,7 @@ from saccade.errors import SaccadeError, did_you_mean
 
 app = typer.Typer()
 
-FORMATS = ("huggingface", "ctranslate2")
+FORMATS = ("huggingface", "ctranslate2", "onnx")
 
 
 @app.command("import")
@@ -37,13 +37,17 @@ def export(
 ) -> None:
     """Write a run in another format; it is read again and compared before it gets its name.
 
-    CTranslate2 is asked itself where it is installed.
+    CTranslate2 and onnxruntime are asked themselves where they are installed.
     """
     if to not in FORMATS:
         raise SaccadeError(f"--to {to!r} is no known format{did_you_mean(to, FORMATS)}; there is {', '.join(FORMATS)}")
-    from saccade.exchange import ctranslate2, huggingface
+    from saccade.exchange import ctranslate2, huggingface, onnx
 
-    formats = {"huggingface": huggingface.export_run, "ctranslate2": ctranslate2.export_run}
+    formats = {
+        "huggingface": huggingface.export_run,
+        "ctranslate2": ctranslate2.export_run,
+        "onnx": onnx.export_run,
+    }
     for note in formats[to](run, folder):
         terminal.say(note)
     terminal.say(str(folder))

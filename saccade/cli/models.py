@@ -143,14 +143,39 @@ def look(
 
 
 @app.command()
-def verify(run: RunPath, step: Step = None, allow_nonfinite: AllowNonfinite = False) -> None:
-    """Check the laws on this very model: cache, batch, padding, looking, saving. Exit code 1 if one is broken."""
+def verify(
+    run: RunPath,
+    inputs: Annotated[list[str] | None, typer.Argument(help="With --against: what both are asked.")] = None,
+    against: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Compare with this export or original instead.")
+    ] = None,
+    input_: Annotated[
+        Path | None, typer.Option("--input", metavar="FILE", help="With --against: lines that both are asked.")
+    ] = None,
+    step: Step = None,
+    allow_nonfinite: AllowNonfinite = False,
+) -> None:
+    """Check the laws on this very model: cache, batch, padding, looking, saving. Exit code 1 if one is broken.
+
+    With --against, compare it with a folder of Hugging Face, CTranslate2 or ONNX on your own inputs.
+    """
     from rich.table import Table
 
     from saccade import api
     from saccade.verify import verify as check_laws
 
-    laws = check_laws(api.load(run, step=step, allow_nonfinite=allow_nonfinite))
+    predictor = api.load(run, step=step, allow_nonfinite=allow_nonfinite)
+    asked = [*(inputs or ()), *(terminal.lines(input_) if input_ is not None else ())]
+    if against is None:
+        if asked:
+            raise SaccadeError("inputs are for --against FOLDER; the laws are checked on the run's own data")
+        laws = check_laws(predictor)
+    else:
+        from saccade.exchange.against import against as compared
+
+        if not asked:
+            raise SaccadeError("say on what they are to be compared: inputs, or --input FILE")
+        laws = compared(predictor, against, asked)
     table = Table("law", "difference", "may be", "", box=None, pad_edge=False)
     for law in laws:
         table.add_row(law.name, f"{law.difference:.1e}", f"{law.tolerance:.0e}", "holds" if law.holds else "BROKEN")

@@ -131,6 +131,31 @@ def _checked(predictor: Predictor, folder: Path, tokens: Sequence[str], marks: M
     return f"checked against CTranslate2 {ctranslate2.__version__}"
 
 
+def check(predictor: Predictor, folder: Path) -> str:
+    """Refuse a folder that says other things than the run; in words, what was asked."""
+    run_vocabulary: Any = getattr(predictor.task, "pieces", None) or predictor.task.lexicon  # type: ignore[attr-defined]
+    with torch.no_grad():
+        return _checked(predictor, folder, *_tokens(run_vocabulary))
+
+
+def translated(
+    folder: Path, sources: Sequence[Sequence[int]], answers: Sequence[Sequence[int]]
+) -> tuple[list[list[int]], list[float]]:
+    """What CTranslate2 writes, greedily, with as much room as the answers take, and how probable it finds the answers,
+    their end included."""
+    import ctranslate2
+
+    tokens = json.loads((folder / "shared_vocabulary.json").read_text(encoding="utf-8"))
+    ids = {token: number for number, token in enumerate(tokens)}
+    given, expected = ([[tokens[id_] for id_ in text] for text in texts] for texts in (sources, answers))
+    translator = ctranslate2.Translator(str(folder), **_place())
+    never = [[tokens[PAD]], [tokens[START]]]
+    longest = 2 * max(map(len, answers)) + 1
+    found = translator.translate_batch(given, beam_size=1, max_decoding_length=longest, suppress_sequences=never)
+    scores = [sum(each.log_probs) for each in translator.score_batch(given, expected)]
+    return [[ids[word] for word in each.hypotheses[0]] for each in found], scores
+
+
 def _place() -> dict[str, Any]:
     return {"device": "cpu", "compute_type": "float32", "intra_threads": torch.get_num_threads()}
 

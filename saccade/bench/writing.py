@@ -1,0 +1,276 @@
+"""Tokens per second of models that write: `saccade bench translate` and `saccade bench generate`, on the same weights.
+
+Every contestant writes exactly so many tokens: none may end sooner. Each is tried with one thread and with all, and its
+better figure counts. Encoding, search and everything between are measured; cutting text into pieces is not.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.table import Table
+
+from saccade.bench import peers
+from saccade.bench.measure import alone, circumstances, interleaved, warn_if_busy
+from saccade.bench.peers import CTRANSLATE2, HUGGING_FACE, SACCADE, Contestant, Work, with_threads
+from saccade.data.lexicon import Lexicon
+from saccade.data.vocab import END, PAD, SPECIALS, START, Pieces
+from saccade.decode import Beam, Greedy, minimum_length, never, search
+from saccade.nn.packed import packed
+from saccade.predictor import Predictor
+from saccade.tasks.continuing import prefilled
+
+ROUNDS = 3
+SIZES = {
+    "tiny": "width: 128, heads: 4, hidden: 256, encoder_layers: 4, decoder_layers: 4",
+    "base": "width: 512, heads: 8, hidden: 2048, encoder_layers: 6, decoder_layers: 6",
+}
+VOCABULARIES = {"tiny": 10_000, "base": 32_000}
+GPT2 = "width: 768, heads: 12, layers: 12"
+
+
+@dataclass(frozen=True)
+class Speed:
+    """The best figure of one contestant at one place of the table."""
+
+    size: str
+    sequences: int
+    beam: int
+    contestant: str
+    tokens: float  # per second
+    threads: int
+
+
+@dataclass(frozen=True)
+class Race:
+    """All that was measured."""
+
+    speeds: tuple[Speed, ...]
+    settings: dict[str, Any]
+    circumstances: dict[str, Any]
+
+    def content(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def translate(
+    sizes: Sequence[str] = tuple(SIZES),
+    *,
+    sentences: Sequence[int] = (1, 32),
+    beams: Sequence[int] = (1, 4),
+    tokens: int = 16,
+    rounds: int = ROUNDS,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Race:
+    """Transformers of two sizes, `tokens` in and `tokens` out."""
+    settings = {"sizes": list(sizes), "tokens": tokens, "rounds": rounds, "peers": peers.installed()}
+    warn_if_busy()
+    with alone(), tempfile.TemporaryDirectory() as place:
+        around = circumstances()
+        speeds: list[Speed] = []
+        for size in sizes:
+            vocabulary = Pieces(peers.byte_pairs(VOCABULARIES[size] - len(SPECIALS)))
+            model = f"{{kind: transformer, order: post, tie: all, {SIZES[size]}}}"
+            recipe = f"task: {{kind: translate, source: none}}\nmodel: {model}"
+            predictor = peers.drawn(recipe, vocabulary, Path(place) / size)
+            folders = peers.exported(Path(place) / size)
+            makers = _translators(predictor, folders, tokens)
+            for count in sentences:
+                draw = torch.Generator().manual_seed(1)
+                source = torch.randint(len(SPECIALS), VOCABULARIES[size], (count, tokens), generator=draw)
+                for beam in beams:
+                    works = {name: [make(source, beam) for make in both] for name, both in makers.items()}
+                    speeds += _raced(size, beam, count, tokens, works, rounds)
+                    tell(f"{size}, {count} sentences, beam {beam}")
+    return Race(tuple(speeds), settings, around)
+
+
+def generate(
+    *,
+    sequences: Sequence[int] = (1, 16),
+    prompt: int = 16,
+    tokens: int = 48,
+    model: str = GPT2,
+    vocabulary: int = 50_257,
+    rounds: int = ROUNDS,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Race:
+    """A language model of the size of GPT-2 small goes on from prompts, greedily."""
+    settings = {"prompt": prompt, "tokens": tokens, "rounds": rounds, "peers": peers.installed()}
+    warn_if_busy()
+    with alone(), tempfile.TemporaryDirectory() as place:
+        around = circumstances()
+        speeds: list[Speed] = []
+        recipe = (
+            f"task: {{kind: language, data: none, window: {prompt + tokens}}}\n"
+            f"model: {{kind: gpt, {model}, positions: learned}}"
+        )
+        specials = len(Lexicon(peers.byte_pairs(256), "pieces")) - 256
+        lexicon = Lexicon(peers.byte_pairs(vocabulary - specials), "pieces")
+        predictor = peers.drawn(recipe, lexicon, Path(place))
+        folders = peers.exported(Path(place))
+        makers = _generators(predictor, folders, tokens)
+        for count in sequences:
+            draw = torch.Generator().manual_seed(1)
+            prompts = torch.randint(specials, vocabulary, (count, prompt), generator=draw)
+            works = {name: [make(prompts, 1) for make in both] for name, both in makers.items()}
+            speeds += _raced("GPT-2 small", 1, count, tokens, works, rounds)
+            tell(f"{count} sequences")
+    return Race(tuple(speeds), settings, around)
+
+
+Make = Callable[[torch.Tensor, int], Work]  # ids of what is read, and the beam
+
+
+def _thread_counts() -> tuple[int, ...]:
+    return tuple(sorted({1, os.cpu_count() or 1}))
+
+
+def _raced(
+    size: str, beam: int, sequences: int, tokens: int, works: dict[Contestant, list[Work]], rounds: int
+) -> Iterator[Speed]:
+    flat = {(name, number): work for name, both in works.items() for number, work in enumerate(both)}
+    timings = interleaved(flat, rounds=rounds)
+    for name in works:
+        best, number = min((timing.best, number) for (its, number), timing in timings.items() if its == name)
+        yield Speed(size, sequences, beam, str(name), sequences * tokens / best, _thread_counts()[number])
+
+
+def _translators(predictor: Predictor, folders: tuple[Path, Path], tokens: int) -> dict[Contestant, list[Make]]:
+    """For each contestant, how its work is made, with one thread and with all."""
+    tools = peers.installed()
+    made: dict[Contestant, list[Make]] = {}
+    for contestant in SACCADE:
+        ready: Any = packed(predictor.model, contestant.precision)  # type: ignore[arg-type]
+        made[contestant] = [_ours(ready, tokens, threads) for threads in _thread_counts()]
+    if "Hugging Face" in tools:
+        theirs = peers.quiet_transformers().MarianMTModel.from_pretrained(folders[0]).eval()
+        made[HUGGING_FACE] = [_hugging_face(theirs, tokens, threads) for threads in _thread_counts()]
+    if "CTranslate2" in tools:
+        import ctranslate2
+
+        names = peers.spelled(folders[1], "shared_vocabulary.json")
+        for contestant in CTRANSLATE2:
+            made[contestant] = [
+                _ctranslate2(
+                    ctranslate2.Translator(str(folders[1]), compute_type=contestant.precision, intra_threads=threads),
+                    names,
+                    tokens,
+                )
+                for threads in _thread_counts()
+            ]
+    return made
+
+
+def _ours(model: Any, tokens: int, threads: int) -> Make:
+    rules = [never([PAD, START]), minimum_length(tokens, END)]
+
+    def make(source: torch.Tensor, beam: int) -> Work:
+        method = Greedy() if beam == 1 else Beam(beam)
+
+        @torch.no_grad()
+        def work() -> object:
+            past = model.begin(model.encode(source), tokens)
+            limits = [tokens] * len(source)
+            return search(model.step, past, start=START, end=END, limits=limits, method=method, rules=rules)
+
+        return with_threads(threads, work)
+
+    return make
+
+
+def _hugging_face(model: Any, tokens: int, threads: int) -> Make:
+    def make(source: torch.Tensor, beam: int) -> Work:
+        real = torch.ones_like(source)
+        how = {"num_beams": beam, "do_sample": False, "min_new_tokens": tokens, "max_new_tokens": tokens}
+        return with_threads(threads, torch.no_grad()(lambda: model.generate(source, attention_mask=real, **how)))
+
+    return make
+
+
+def _ctranslate2(translator: Any, names: Sequence[str], tokens: int) -> Make:
+    def make(source: torch.Tensor, beam: int) -> Work:
+        texts = [[names[id_] for id_ in row] for row in source.tolist()]
+        how = {"beam_size": beam, "min_decoding_length": tokens, "max_decoding_length": tokens}
+        return lambda: translator.translate_batch(texts, **how)
+
+    return make
+
+
+def _generators(predictor: Predictor, folders: tuple[Path, Path], tokens: int) -> dict[Contestant, list[Make]]:
+    tools = peers.installed()
+    made: dict[Contestant, list[Make]] = {}
+    for contestant in SACCADE:
+        ready: Any = packed(predictor.model, contestant.precision)  # type: ignore[arg-type]
+        made[contestant] = [_going_on(ready, tokens, threads) for threads in _thread_counts()]
+    if "Hugging Face" in tools:
+        theirs = peers.quiet_transformers().GPT2LMHeadModel.from_pretrained(folders[0]).eval()
+        made[HUGGING_FACE] = [_hugging_face(theirs, tokens, threads) for threads in _thread_counts()]
+    if "CTranslate2" in tools:
+        import ctranslate2
+
+        names = peers.spelled(folders[1], "vocabulary.json")
+        for contestant in CTRANSLATE2:
+            made[contestant] = [
+                _ctranslate2_on(
+                    ctranslate2.Generator(str(folders[1]), compute_type=contestant.precision, intra_threads=threads),
+                    names,
+                    tokens,
+                )
+                for threads in _thread_counts()
+            ]
+    return made
+
+
+def _going_on(model: Any, tokens: int, threads: int) -> Make:
+    def make(prompts: torch.Tensor, beam: int) -> Work:  # noqa: ARG001 - greedily
+        rows = prompts.tolist()
+
+        @torch.no_grad()
+        def work() -> object:
+            past = prefilled(model, [row[:-1] for row in rows], tokens)
+            start, rules = [row[-1] for row in rows], [never([END])]
+            return search(model.step, past, start=start, end=END, limits=[tokens] * len(rows), rules=rules)
+
+        return with_threads(threads, work)
+
+    return make
+
+
+def _ctranslate2_on(generator: Any, names: Sequence[str], tokens: int) -> Make:
+    def make(prompts: torch.Tensor, beam: int) -> Work:
+        texts = [[names[id_] for id_ in row] for row in prompts.tolist()]
+        how = {"beam_size": beam, "min_length": tokens, "max_length": tokens, "include_prompt_in_result": False}
+        return lambda: generator.generate_batch(texts, **how)
+
+    return make
+
+
+def to_table(race: Race) -> Table:
+    """One row for each size, number of sequences and beam: tokens per second, and ours as multiples of theirs."""
+    contestants = list(dict.fromkeys(speed.contestant for speed in race.speeds))
+    table = Table("size", "sequences", "beam", box=None, pad_edge=False)
+    for name in contestants:
+        table.add_column(name.replace(" ", "\n"), justify="right")
+    for heading in ("x best\nfloat32", "x best\nint8"):
+        table.add_column(heading, justify="right")
+    for place in dict.fromkeys((speed.size, speed.sequences, speed.beam) for speed in race.speeds):
+        found = {s.contestant: s for s in race.speeds if (s.size, s.sequences, s.beam) == place}
+        table.add_row(
+            *map(str, place),
+            *(f"{found[name].tokens:,.0f}" for name in contestants),
+            *(_multiple(found, precision) for precision in ("float32", "int8")),
+        )
+    return table
+
+
+def _multiple(found: dict[str, Speed], precision: str) -> str:
+    """Ours over the best of the others at the same precision."""
+    others = [s.tokens for name, s in found.items() if name.endswith(precision) and not name.startswith("saccade")]
+    return f"{found[f'saccade {precision}'].tokens / max(others):.2f}" if others else "-"

@@ -1,0 +1,76 @@
+"""Races of models that write: the same weights, as many tokens, every tool in every place; never how fast."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from saccade.bench import peers, writing
+from saccade.cli import app
+from saccade.errors import SaccadeError
+
+CONTESTANTS = ["saccade float32", "saccade int8", "Hugging Face float32", "CTranslate2 float32", "CTranslate2 int8"]
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = "encoder_layers: 1, decoder_layers: 2"
+    monkeypatch.setattr(writing, "SIZES", {"tiny": f"width: 16, heads: 2, hidden: 24, {layers}"})
+    monkeypatch.setattr(writing, "VOCABULARIES", {"tiny": 300})
+
+
+def test_every_tool_translates_in_every_place(small: None) -> None:
+    race = writing.translate(["tiny"], sentences=(1, 3), beams=(1, 2), tokens=5, rounds=1)
+    places = [(speed.sequences, speed.beam) for speed in race.speeds]
+    assert places == [place for place in ((1, 1), (1, 2), (3, 1), (3, 2)) for _ in CONTESTANTS]
+    assert [speed.contestant for speed in race.speeds[:5]] == CONTESTANTS
+    assert all(speed.tokens > 0 and speed.threads >= 1 for speed in race.speeds)
+    assert set(race.settings["peers"]) == {"CTranslate2", "Hugging Face"}
+    shown = Console(width=100, record=True)
+    shown.print(writing.to_table(race))
+    assert "x best" in shown.export_text()
+
+
+def test_every_contestant_writes_as_many_tokens_as_it_is_asked_for(tmp_path, small: None) -> None:
+    vocabulary = writing.Pieces(peers.byte_pairs(300 - len(writing.SPECIALS)))
+    model = f"{{kind: transformer, order: post, tie: all, {writing.SIZES['tiny']}}}"
+    predictor = peers.drawn(f"task: {{kind: translate, source: none}}\nmodel: {model}", vocabulary, tmp_path)
+    makers = writing._translators(predictor, peers.exported(tmp_path), 7)
+    source = writing.torch.randint(4, 300, (2, 6), generator=writing.torch.Generator().manual_seed(1))
+    for contestant, (make, *_) in makers.items():
+        found = make(source, 2)()
+        if contestant.tool == "saccade":
+            lengths = [len(each[0].tokens) for each in found]
+        elif contestant.tool == "CTranslate2":
+            lengths = [len(each.hypotheses[0]) for each in found]
+        else:
+            lengths = [row.shape[0] - 1 for row in found]  # the start is given
+        assert lengths == [7, 7], contestant
+
+
+def test_a_language_model_goes_on_with_every_tool() -> None:
+    small = {"model": "width: 16, heads: 2, layers: 2", "vocabulary": 300}
+    race = writing.generate(sequences=(2,), prompt=3, tokens=4, rounds=1, **small)
+    assert [speed.contestant for speed in race.speeds] == CONTESTANTS
+
+
+def test_a_vocabulary_made_of_nothing_has_as_many_pieces_as_asked() -> None:
+    assert [peers.byte_pairs(size).get_vocab_size() for size in (256, 300, 10_000)] == [256, 300, 10_000]
+
+
+def test_without_a_peer_there_is_nothing_to_compare_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "PACKAGES", {"CTranslate2": "no-such-package"})
+    with pytest.raises(SaccadeError, match="nothing to compare with"):
+        peers.installed()
+
+
+def test_the_command_writes_every_figure(tmp_path, small: None) -> None:
+    done = CliRunner().invoke(app, ["bench", "translate", "--rounds", "1", "--json", str(tmp_path / "race.json")])
+    assert done.exit_code == 0, done.output
+    written = json.loads((tmp_path / "race.json").read_text())
+    assert len(written["speeds"]) == 4 * len(CONTESTANTS) and written["circumstances"]["torch"]
+    wrong = CliRunner().invoke(app, ["bench", "translate", "--size", "huge"])
+    assert "there are tiny" in str(wrong.exception)
