@@ -8,6 +8,7 @@ model.predict(["a b c"])[0].text
 
 from __future__ import annotations
 
+import os
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
     from saccade.config import Recipe, load_recipe
     from saccade.errors import SaccadeError
     from saccade.predictor import Predictor
+
+# What oneDNN has compiled for a shape of a product it keeps, a thousand shapes of them unless told: gigabytes where every
+# batch has a shape of its own. A step meets a few dozen. torch reads this when it is loaded.
+for _name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
+    os.environ.setdefault(_name, "128")
 
 __version__ = "0.1.0"
 __all__ = ["Predictor", "Recipe", "SaccadeError", "load", "load_recipe", "resume", "train"]

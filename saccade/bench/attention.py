@@ -55,19 +55,18 @@ class Point:
 
 @dataclass(frozen=True)
 class Ratio:
-    """Of two times, taken in every round: the median, and the ends of the middle nine tenths."""
+    """Of two times that are taken in every round."""
 
-    median: float
-    low: float
-    high: float
+    best: float  # of the best rounds of both
+    median: float  # of all rounds, each with its own ratio ...
+    low: float  # ... whose middle nine tenths go from here ...
+    high: float  # ... to here
 
     @staticmethod
-    def of(ratios: Sequence[float]) -> Ratio:
+    def of(these: Sequence[float], those: Sequence[float]) -> Ratio:
+        ratios = [this / that for this, that in zip(these, those, strict=True)]
         cuts = statistics.quantiles(ratios, n=20)
-        return Ratio(statistics.median(ratios), cuts[0], cuts[-1])
-
-    def __str__(self) -> str:
-        return f"{self.median:.4f} [{self.low:.4f}, {self.high:.4f}]"
+        return Ratio(min(these) / min(those), statistics.median(ratios), cuts[0], cuts[-1])
 
 
 @dataclass(frozen=True)
@@ -160,15 +159,15 @@ def tap_ratios(rounds: int) -> tuple[Ratio, Ratio]:
         for _ in range(rounds):
             contestants = [*contestants[1:], contestants[0]]
             found.append(interleaved(dict(contestants), rounds=1))
-    return (
-        Ratio.of([each["asking"].best / each["never"].best for each in found]),
-        Ratio.of([each["again"].best / each["never"].best for each in found]),
-    )
+    seconds = {name: [each[name].best for each in found] for name, _ in contestants}
+    return Ratio.of(seconds["asking"], seconds["never"]), Ratio.of(seconds["again"], seconds["never"])
 
 
 def to_table(costs: AttentionCosts) -> Table:
-    """One row per length and path, those that did not fit included; the tap and the growth of memory below."""
-    table = Table("positions", "attention", box=None, pad_edge=False, caption=_caption(costs), caption_justify="left")
+    """One row per length and path, those that did not fit included; how memory grows below."""
+    grown = [f"{way} T^{power:.2f}" for way in ("fused", "explicit") if (power := costs.growth(way)) is not None]
+    caption = f"memory grows with {', '.join(grown)}" if grown else None
+    table = Table("positions", "attention", box=None, pad_edge=False, caption=caption, caption_justify="left")
     for heading in ("ms", "x fused", "peak MB"):
         table.add_column(heading, justify="right")
     fused = {point.length: point.seconds for point in costs.points if point.way == "fused"}
@@ -185,10 +184,14 @@ def to_table(costs: AttentionCosts) -> Table:
     return table
 
 
-def _caption(costs: AttentionCosts) -> str:
-    grown = [f"{way} T^{power:.2f}" for way in ("fused", "explicit") if (power := costs.growth(way)) is not None]
-    told = [f"tap off, asked for / never asked for: {costs.tap}", f"noise, never / never: {costs.noise}"]
-    return "\n".join(([f"memory grows with {', '.join(grown)}"] if grown else []) + told)
+def tap_table(costs: AttentionCosts) -> Table:
+    """What it costs to ask for a tap that is off, and what two equal calls differ by."""
+    table = Table("a call's time to one that never asks for a tap", box=None, pad_edge=False)
+    for heading in ("best", "median", "90% from", "to"):
+        table.add_column(heading, justify="right")
+    for name, ratio in (("asks, and there is none", costs.tap), ("never asks either: noise", costs.noise)):
+        table.add_row(name, *(f"{value:.4f}" for value in (ratio.best, ratio.median, ratio.low, ratio.high)))
+    return table
 
 
 def to_figure(costs: AttentionCosts) -> Figure:

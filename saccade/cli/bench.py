@@ -106,7 +106,7 @@ def bench_attention(
     measure.require_writable(out_, json_)
     wanted = attention.LENGTHS if lengths is None else layers.read_lengths(lengths)
     result = attention.measure(wanted, tell=terminal.say)
-    terminal.out.print(attention.to_table(result))
+    terminal.out.print(attention.to_table(result), "", attention.tap_table(result), sep="\n")
     measure.save(result.content(), json_, attention.to_figure(result) if out_ else None, out_)
 
 

@@ -41,7 +41,7 @@ def test_fused_memory_grows_with_the_length_and_explicit_memory_with_its_square(
         for way, both in lengths.items()
         for length in both
     ]
-    ratio = attention.Ratio(1.0, 0.9, 1.1)
+    ratio = attention.Ratio(1.0, 1.0, 0.9, 1.1)
     costs = attention.AttentionCosts(tuple(points), (), ratio, ratio, {}, {})
     assert costs.growth("fused") == pytest.approx(1, abs=0.05)
     assert costs.growth("explicit") == pytest.approx(2, abs=0.1)
@@ -84,17 +84,18 @@ def test_a_forward_that_asks_otherwise_is_not_measured_as_if_it_did(monkeypatch)
         attention.forward_without_question()
 
 
-def test_ratio_has_the_median_and_the_middle():
-    ratio = attention.Ratio.of([number / 100 for number in range(1, 200)])
+def test_a_ratio_is_taken_of_the_best_and_round_by_round():
+    ratio = attention.Ratio.of([number / 50 for number in range(1, 200)], [2.0] * 198 + [0.04])
+    assert ratio.best == pytest.approx(0.5)
     assert (ratio.median, ratio.low, ratio.high) == pytest.approx((1.0, 0.1, 1.9))
-    assert str(ratio) == "1.0000 [0.1000, 1.9000]"
 
 
 def test_table_fits_a_terminal():
     points = [attention.Point(way, 32768, 123.4, 130.0, 9_876_500_000) for way in ("fused", "explicit")]
-    ratio = attention.Ratio(1.0, 0.9, 1.1)
+    ratio = attention.Ratio(1.0, 1.0, 0.9, 1.1)
     costs = attention.AttentionCosts(tuple(points), (), ratio, ratio, {}, {})
-    assert Console(width=200).measure(attention.to_table(costs)).maximum <= 80
+    for table in (attention.to_table(costs), attention.tap_table(costs)):
+        assert Console(width=200).measure(table).maximum <= 80
 
 
 def test_command(tmp_path, monkeypatch):
@@ -103,7 +104,7 @@ def test_command(tmp_path, monkeypatch):
     arguments = ["bench", "attention", "--lengths", "8,16", "--out", str(plot), "--json", str(figures)]
     result = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert result.exit_code == 0
-    assert "round 5 of 5" in result.output and "tap off" in result.output and "noise" in result.output
+    assert "round 5 of 5" in result.output and "asks, and there is none" in result.output and "noise" in result.output
     content = json.loads(figures.read_text())
     assert content.keys() == {"points", "left_out", "tap", "noise", "settings", "circumstances"}
     assert [(point["way"], point["length"]) for point in content["points"]] == [

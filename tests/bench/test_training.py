@@ -10,13 +10,13 @@ import torch
 from rich.console import Console
 from typer.testing import CliRunner
 
-from saccade.bench import measure, training
+from saccade.bench import measure, trainers, training
 from saccade.cli import app
 from saccade.errors import SaccadeError
 from saccade.train.progress import Update
 
-SMALL = training.Size(1, 16, 32, 2, 31, rows=3, positions=5, goal=1.5)
-THERE = [name for name, each in training.CONTESTANTS.items() if training.absence(each) is None]
+SMALL = trainers.Size(1, 16, 32, 2, 31, rows=3, positions=5, goal=1.5)
+THERE = [name for name, each in trainers.CONTESTANTS.items() if trainers.absence(each) is None]
 # what x-transformers does when it is imported
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
 
@@ -29,7 +29,7 @@ def repeatable(monkeypatch):
 
 def without(monkeypatch, *libraries):
     found = importlib.util.find_spec
-    monkeypatch.setattr(training, "find_spec", lambda name: None if name in libraries else found(name))
+    monkeypatch.setattr(trainers, "find_spec", lambda name: None if name in libraries else found(name))
 
 
 def printed(result):
@@ -45,15 +45,15 @@ def loss_of(made):
 @pytest.mark.parametrize("name", THERE)
 def test_everybody_trains_a_model_of_the_same_size(name):
     size = training.SIZES["tiny"]
-    ours, _ = training.saccade_update(size, "float32")
-    model, _ = training.CONTESTANTS[name].prepare(size)
-    assert training.trained_parameters(model) == pytest.approx(training.trained_parameters(ours), rel=0.01)
+    ours, _ = trainers.saccade_update(size, "float32")
+    model, _ = trainers.CONTESTANTS[name].prepare(size)
+    assert trainers.trained_parameters(model) == pytest.approx(trainers.trained_parameters(ours), rel=0.01)
 
 
 @pytest.mark.parametrize("name", THERE)
 def test_everybody_learns_the_batch(name, monkeypatch):
-    monkeypatch.setattr(training, "RATE", 1e-2)
-    model, update = training.CONTESTANTS[name].prepare(SMALL)
+    monkeypatch.setattr(trainers, "RATE", 1e-2)
+    model, update = trainers.CONTESTANTS[name].prepare(SMALL)
     assert model.training
     losses = [loss_of(update()) for _ in range(60)]
     assert losses[-1] < 0.7 * losses[0]
@@ -61,18 +61,18 @@ def test_everybody_learns_the_batch(name, monkeypatch):
 
 
 def test_no_token_is_padding_and_the_counted_tokens_are_those_predicted():
-    _, update = training.saccade_update(SMALL, "float32")
+    _, update = trainers.saccade_update(SMALL, "float32")
     assert update().tokens == SMALL.tokens
-    pairs = training.pairs_of(SMALL)
+    pairs = trainers.pairs_of(SMALL)
     assert {len(source) for source, _ in pairs} == {SMALL.positions}
     assert {len(target) + 1 for _, target in pairs} == {SMALL.positions}  # and the end
 
 
 def test_with_the_same_weights_the_stock_model_has_our_loss(monkeypatch):
-    monkeypatch.setattr(training, "DROPOUT", 0.0)
-    monkeypatch.setattr(training, "SMOOTHING", 0.0)
-    theirs, stock_update = training.stock(SMALL)
-    ours, our_update = training.saccade_update(SMALL, "float32")
+    monkeypatch.setattr(trainers, "DROPOUT", 0.0)
+    monkeypatch.setattr(trainers, "SMOOTHING", 0.0)
+    theirs, stock_update = trainers.stock(SMALL)
+    ours, our_update = trainers.saccade_update(SMALL, "float32")
     theirs.body.encoder.norm = theirs.body.decoder.norm = None  # the last norms, which the original does not have
     with torch.no_grad():
         theirs.table.weight.copy_(ours.output.weight)
@@ -125,13 +125,14 @@ def test_threads_are_as_they_were(monkeypatch):
 
 
 def test_table_fits_a_terminal():
-    speeds = [training.Speed(name, 63_082_496, 12345.6, 12345.6, 128, 1.234) for name in training.CONTESTANTS]
+    speeds = [training.Speed(name, 63_082_496, 12345.6, 12345.6, 128, 1.234) for name in trainers.CONTESTANTS]
     result = training.Training(tuple(speeds), {}, {"goal": 1.2}, {})
     assert Console(width=200).measure(training.to_table(result)).maximum <= 80
 
 
 def test_command(tmp_path, monkeypatch):
     monkeypatch.setitem(training.SIZES, "tiny", SMALL)
+    monkeypatch.setenv("MALLOC_MMAP_MAX_", "0")
     figures = tmp_path / "training.json"
     arguments = ["bench", "train", "--rounds", "2", "--json", str(figures)]
     result = CliRunner().invoke(app, arguments, catch_exceptions=False)
@@ -141,9 +142,10 @@ def test_command(tmp_path, monkeypatch):
     assert content.keys() == {"speeds", "missing", "settings", "circumstances"}
     assert [speed["contestant"] for speed in content["speeds"]] == THERE
     assert content["settings"]["rounds"] == 2 and "torch" in content["settings"]["versions"]
+    assert content["settings"]["allocator"]["MALLOC_MMAP_MAX_"] == "0"
     for speed in content["speeds"]:
         assert 0 < speed["median"] <= speed["tokens"] and speed["multiple"] > 0
-    peers = [speed["multiple"] for speed in content["speeds"] if not training.CONTESTANTS[speed["contestant"]].ours]
+    peers = [speed["multiple"] for speed in content["speeds"] if not trainers.CONTESTANTS[speed["contestant"]].ours]
     assert max(peers) == 1
 
 
