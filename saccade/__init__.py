@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from saccade.errors import SaccadeError
     from saccade.predictor import Predictor
 
-# What oneDNN has compiled for a shape of a product it keeps, a thousand shapes of them unless told: gigabytes where every
+# What oneDNN has compiled for a shape of a product it keeps, for a thousand shapes unless told: gigabytes where every
 # batch has a shape of its own. A step meets a few dozen. torch reads this when it is loaded.
 for _name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
     os.environ.setdefault(_name, "128")

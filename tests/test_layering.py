@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -219,6 +220,16 @@ def test_help_imports_no_heavy_library(command: list[str]) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "Usage" in done.stdout
+
+
+@pytest.mark.parametrize(("given", "found"), [({}, "128"), ({"LRU_CACHE_CAPACITY": "7"}, "7")])
+def test_what_is_compiled_for_shapes_is_kept_for_few_of_them_unless_told(given: dict[str, str], found: str) -> None:
+    """A thousand shapes, as torch would have it, are gigabytes."""
+    name = "LRU_CACHE_CAPACITY"
+    environment = {key: value for key, value in os.environ.items() if key != name} | given
+    code = f"import os, saccade; print(os.environ['{name}'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.strip() == found
 
 
 def test_every_module_says_what_it_is() -> None:

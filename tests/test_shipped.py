@@ -28,6 +28,21 @@ def test_the_sentence_of_the_course_is_translated(saccade) -> None:  # noqa: F81
     assert saccade("translate", SENTENCE)[1] == "Jane visits Africa in September.\n"
 
 
+def test_eight_bits_say_it_too_and_a_file_is_told_how_it_is_translated(saccade, tmp_path: Path) -> None:  # noqa: F811
+    (tmp_path / "lines").write_text(f"{SENTENCE}\n\nIl pleut.\n")
+    code, out, err = saccade("translate", "--input", tmp_path / "lines", "--precision", "int8", "--threads", "1")
+    assert (code, out) == (0, "Jane visits Africa in September.\n\nIt's raining.\n")
+    assert "int8, 1 thread" in err
+    code, _, err = saccade("translate", SENTENCE, "--precision", "int4")
+    assert code == 2 and "there is no precision 'int4' (did you mean 'int8'?)" in err
+
+
+def test_it_writes_with_packed_maps_and_is_looked_at_without(model: api.Predictor) -> None:
+    assert model.translate(SENTENCE) == "Jane visits Africa in September."
+    assert "PackedLinear" in {type(module).__name__ for module in model.writer.modules()}
+    assert "PackedLinear" not in {type(module).__name__ for module in model.model.modules()}
+
+
 def test_its_words_are_aligned(model: api.Predictor) -> None:
     (found,) = translate_lines(model, [SENTENCE])
     assert {"0-0", "1-1", "2-2", "4-4"} <= set(alignment(model, found.translations[0]).split())

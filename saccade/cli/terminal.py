@@ -50,6 +50,11 @@ def say(text: str) -> None:
     out.print(text, markup=False, soft_wrap=True)
 
 
+def note(text: str) -> None:
+    """Beside the output, for who watches."""
+    err.print(text, style="dim", markup=False, soft_wrap=True)
+
+
 def loaded(
     run: Path, step: int | None, threads: int | None, settings: Sequence[str] = (), precision: str = "float32"
 ) -> Predictor:

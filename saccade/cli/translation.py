@@ -86,6 +86,8 @@ def translate(
     step: Step = None,
 ) -> None:
     """Translate texts, or the lines of a file, in order; a blank line stays blank."""
+    import torch
+
     from saccade import api
     from saccade.translation import alignment, translate_lines
 
@@ -100,6 +102,9 @@ def translate(
     settings = [terminal.as_setting(f"decode.{key}", value) for key, value in wishes.items() if value]
     predictor = terminal.loaded(runs[0], step, threads, settings, precision)
     translator = api.ensemble(runs, settings=settings, precision=predictor.precision) if len(runs) > 1 else predictor
+    if input_ is not None:
+        count = torch.get_num_threads()
+        terminal.note(f"{predictor.precision}, {count} thread{'s' * (count > 1)}")
     lines = iter(texts) if texts else terminal.lines(input_ or Path("-"))
     found = translate_lines(
         translator,
@@ -136,6 +141,7 @@ def evaluate(
     ] = "valid",
     beam: Annotated[int | None, typer.Option(min=1, help="Beam width. (default: the recipe's)")] = None,
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Keep the translations here.")] = None,
+    precision: Precise = "float32",
     threads: Annotated[int | None, typer.Option(min=1, max=256, help="Threads. (default: as torch finds them)")] = None,
     step: Step = None,
 ) -> None:
@@ -143,13 +149,13 @@ def evaluate(
     from saccade.translation import evaluate_files
 
     if source is None:
-        if target or output is not None:
-            raise SaccadeError("--target and --output go with a --source")
+        if target or output is not None or precision != "float32":
+            raise SaccadeError("--target, --output and --precision go with a --source")
         settings = [] if beam is None else [f"decode.beam={beam}"]
         for figure in terminal.loaded(run, step, threads, settings).evaluate(split):
             terminal.say(f"{figure}  {figure.signature}".rstrip())
         return
-    predictor = terminal.loaded(run, step, threads)
+    predictor = terminal.loaded(run, step, threads, precision=precision)
     found = evaluate_files(predictor, source, target or (), terminal.method(predictor, beam, 1))
     if output is not None:
         output.write_text("".join(f"{answer}\n" for answer in found.answers), encoding="utf-8")
