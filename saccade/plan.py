@@ -23,12 +23,14 @@ from saccade.api import make_task
 from saccade.config import Recipe
 from saccade.data.batching import Cursor
 from saccade.data.vocab import SPECIALS
+from saccade.made_up import some_examples
 from saccade.models import MODELS
 from saccade.models.shapes import parameter_count
 from saccade.nn.losses import token_loss
 from saccade.predictor import for_people
 from saccade.train.optim import make_optimizer
 from saccade.train.progress import Update
+from saccade.train.run import Run
 from saccade.train.trainer import Trainer
 
 LENGTH = 32  # tokens of a sentence that operations and memory are counted with
@@ -62,19 +64,37 @@ class Plan:
         return updates * self.tokens_per_update / self.tokens_per_second / 60
 
 
-def plan(recipe: Recipe, *, probe: bool = True) -> Plan:
-    """Count a recipe; with `probe`, also make a few updates with random tokens to see how fast this machine is."""
+def plan(recipe: Recipe, *, vocabulary: Path | None = None, probe: bool = True) -> Plan:
+    """Count a recipe; with `probe`, also make a few updates with random tokens to see how fast this machine is.
+
+    With the `vocabulary` of a run its data need not be there.
+    """
     with for_people():
-        return _plan(recipe, probe)
+        return _plan(recipe, vocabulary, probe)
 
 
-def _plan(recipe: Recipe, probe: bool) -> Plan:
-    if recipe.model.kind not in MODELS and recipe.model.kind != "fitted":
-        return _plan_of_a_batch(recipe, probe)
+def named(name: str) -> tuple[str | Path, Path | None]:
+    """The recipe that a name means, and where its vocabulary is, if it is that of a run."""
+    recipe = Path(name) / "recipe.yaml"
+    return (recipe, Run.open(name).vocab) if recipe.is_file() else (name, None)
+
+
+def _prepared(recipe: Recipe, vocabulary: Path | None) -> tuple[Recipe, Any]:
     task = make_task(recipe)
+    if vocabulary is not None:
+        task.load(vocabulary)
+        return recipe, task
     recipe, _ = task.fitted()
     with TemporaryDirectory() as directory:
         task.prepare(Path(directory))  # the data may yield a smaller vocabulary than was asked for
+    return recipe, task
+
+
+def _plan(recipe: Recipe, vocabulary: Path | None, probe: bool) -> Plan:
+    of_pairs = recipe.model.kind in MODELS or recipe.model.kind == "fitted"
+    recipe, task = _prepared(recipe, vocabulary)
+    if not of_pairs:
+        return _plan_of_a_batch(recipe, task, probe, made_up=vocabulary is not None)
     rows = max(1, recipe.train.batch_tokens // LENGTH)
     with torch.device("meta"):
         model: Any = task.model()
@@ -101,34 +121,30 @@ def _plan(recipe: Recipe, probe: bool) -> Plan:
     )
 
 
-def _plan_of_a_batch(recipe: Recipe, probe: bool) -> Plan:
+def _plan_of_a_batch(recipe: Recipe, task: Any, probe: bool, *, made_up: bool) -> Plan:
     """Of any task: a first batch of its own examples is counted as it goes through the model, on this machine."""
-    task = make_task(recipe)
-    recipe, _ = task.fitted()
-    with TemporaryDirectory() as directory:
-        task.prepare(Path(directory))
+    if made_up:
+        examples = some_examples(task, "train")
+        model, numbers = task.model(), list(range(len(examples)))
+        batch = task.collate(examples, numbers)
+        speed = _speed_of(recipe, task, model, batch) if probe else None
+    else:
         trainer = Trainer(task, recipe.train, recipe=recipe)
-    numbers, _ = next(trainer.batches.stream(Cursor()))
-    batch = task.collate([trainer.examples[number] for number in numbers], numbers)
-    counted, seen = FlopCounterMode(display=False), _Saved(trainer.model)
+        model, (numbers, _) = trainer.model, next(trainer.batches.stream(Cursor()))
+        batch = task.collate([trainer.examples[number] for number in numbers], numbers)
+        speed = _speed(trainer) if probe else None
+    counted, seen = FlopCounterMode(display=False), _Saved(model)
     # the counter knows products, not the fused kernel; and without gradients the output layer makes none in advance
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), counted:
-        task.loss(trainer.model, batch)
+        task.loss(model, batch)
     with seen:
-        task.loss(trainer.model, batch)
+        task.loss(model, batch)
     items = max(batch.counts.get("loss", len(numbers)), 1)
-    speed = None
-    if probe:
-        begun, made = 0.0, 0
-        for step, update in zip(range(1 + PROBE_STEPS), trainer.steps(), strict=False):
-            made += update.tokens if step and isinstance(update, Update) else 0
-            begun = begun if step else time.monotonic()
-        speed = made / (time.monotonic() - begun)
-    parameters = parameter_count(trainer.model)
+    parameters = parameter_count(model)
     copies = 3 + (1 if recipe.train.average else 0)
     forward = counted.get_total_flops() / items
     return Plan(
-        parts=_parts(trainer.model),
+        parts=_parts(model),
         parameters=parameters,
         forward_flops=forward,
         training_flops=3 * forward,
@@ -138,6 +154,27 @@ def _plan_of_a_batch(recipe: Recipe, probe: bool) -> Plan:
         tokens_per_update=items * recipe.train.accumulate,
         tokens_per_second=speed,
     )
+
+
+def _speed(trainer: Trainer) -> float:
+    """Items per second of the first updates; the very first is not counted."""
+    begun, made = 0.0, 0
+    for step, update in zip(range(1 + PROBE_STEPS), trainer.steps(), strict=False):
+        made += update.tokens if step and isinstance(update, Update) else 0
+        begun = begun if step else time.monotonic()
+    return made / (time.monotonic() - begun)
+
+
+def _speed_of(recipe: Recipe, task: Any, model: nn.Module, batch: Any) -> float:
+    """Items per second of updates with one and the same batch; the first is not counted."""
+    optimizer, items = make_optimizer(model, recipe.train.optimizer), batch.counts["loss"]
+    begun = 0.0
+    for step in range(1 + PROBE_STEPS):
+        begun = time.monotonic() if step == 1 else begun
+        (task.loss(model, batch)["loss"].sum / items).backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    return PROBE_STEPS * items / (time.monotonic() - begun)
 
 
 def _parts(model: nn.Module) -> dict[str, int]:

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from saccade.data.vocab import END, PAD, START
 from saccade.decode import Beam, Greedy, never, search
-from saccade.errors import SaccadeError
+from saccade.made_up import some_examples
 from saccade.maps.record import record
 from saccade.models.shapes import EncoderDecoder, LanguageModel
 from saccade.predictor import Predictor
-from saccade.tasks import classify_images, contrast, translate
 from saccade.tasks.base import Task
 from saccade.tasks.language import Language
 from saccade.tasks.written import WrittenBatch
 from saccade.train.run import Run
 from saccade.train.trainer import load_tensors, named_tensors
 
-SENTENCES = 8
-RANDOM_TOKENS = 32
 SEED = 12345  # of what a task draws while it makes a batch
 LOSS_TOLERANCE = 1e-7  # of a sum over examples
 TOLERANCE = 1e-9  # of float64; the model is checked in double precision, where a difference is a mistake, not rounding
@@ -54,69 +49,13 @@ def verify(predictor: Predictor) -> list[Law]:
     single = named_tensors(predictor.model)
     model: Any = task.model().double().eval()
     load_tensors(model, single, "the model")
+    examples = some_examples(task, "valid")
     if isinstance(task, Language):
-        return [*_language_laws(model, _windows(task)), _saved(single)]
-    try:
-        examples = list(task.examples("valid"))[:SENTENCES]
-    except SaccadeError:
-        if (make := MADE_UP.get(predictor.recipe.task.kind)) is None:
-            raise
-        examples = make(task, np.random.default_rng(SEED))
+        return [*_language_laws(model, task.collate(examples, range(len(examples))).tokens), _saved(single)]
     batch = _double(task.collate(examples, range(len(examples))))
     if isinstance(batch, WrittenBatch):
         return [*_laws(model, batch), _saved(single)]
     return [*_loss_laws(task, model, examples), _saved(single)]
-
-
-def _ids(size: int, longest: int, draw: np.random.Generator) -> list[int]:
-    """Of a made-up text; not the first few, which may be marks."""
-    return draw.integers(min(8, size - 1), size, int(draw.integers(1, longest + 1))).tolist()
-
-
-def _pixels(size: int, draw: np.random.Generator) -> NDArray[np.uint8]:
-    return draw.integers(0, 256, (size, size, 3), dtype=np.uint8)
-
-
-def _pairs(task: Any, draw: np.random.Generator) -> list[Any]:
-    size, longest = len(task.pieces), min(task.settings.longest, RANDOM_TOKENS)
-    return [translate.Example(_ids(size, longest, draw), _ids(size, longest, draw)) for _ in range(SENTENCES)]
-
-
-def _texts(task: Any, draw: np.random.Generator) -> list[Any]:
-    """Windows of running text, all of one length."""
-    length = min(task.settings.window, RANDOM_TOKENS) // 2
-    return [draw.integers(min(8, len(task.lexicon) - 1), len(task.lexicon), length) for _ in range(SENTENCES)]
-
-
-def _labelled_texts(task: Any, draw: np.random.Generator) -> list[Any]:
-    size, longest = len(task.lexicon), min(task.settings.longest, RANDOM_TOKENS)
-    return [(_ids(size, longest, draw), int(draw.integers(len(task.labels)))) for _ in range(SENTENCES)]
-
-
-def _labelled_images(task: Any, draw: np.random.Generator) -> list[Any]:
-    return [
-        classify_images.Picture(_pixels(task.settings.size, draw), int(draw.integers(len(task.labels))), "made up")
-        for _ in range(SENTENCES)
-    ]
-
-
-def _captioned(task: Any, draw: np.random.Generator) -> list[Any]:
-    size, longest = len(task.pieces), min(task.settings.longest, RANDOM_TOKENS)
-    return [
-        contrast.Captioned("made up", _pixels(task.settings.size, draw), ("",), (_ids(size, longest, draw),))
-        for _ in range(SENTENCES)
-    ]
-
-
-# Of tasks whose models can come from elsewhere, without data.
-MADE_UP: dict[str, Callable[[Any, np.random.Generator], list[Any]]] = {
-    "translate": _pairs,
-    "masked": _texts,
-    "permuted": _texts,
-    "classify": _labelled_texts,
-    "classify_images": _labelled_images,
-    "contrast": _captioned,
-}
 
 
 def _double(batch: Any) -> Any:
@@ -124,15 +63,6 @@ def _double(batch: Any) -> Any:
     values = {field.name: getattr(batch, field.name) for field in fields(batch)}
     floats = {name: value for name, value in values.items() if isinstance(value, Tensor) and value.is_floating_point()}
     return replace(batch, **{name: value.double() for name, value in floats.items()})
-
-
-def _windows(task: Language) -> Tensor:
-    try:
-        windows = task.examples("valid")
-        return task.collate([windows[n] for n in range(min(SENTENCES, len(windows)))], range(SENTENCES)).tokens
-    except SaccadeError:
-        length = min(task.settings.window, RANDOM_TOKENS) + 1
-        return torch.randint(len(task.lexicon), (SENTENCES, length), generator=torch.Generator().manual_seed(1))
 
 
 def _loss_laws(task: Task, model: nn.Module, examples: Sequence[Any]) -> Iterator[Law]:

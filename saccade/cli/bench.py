@@ -47,6 +47,22 @@ def bench_bottleneck(
     measure.save(result.content(), json_, bottleneck.to_figure(result) if out_ else None, out_)
 
 
+@bench.command("norms")
+def bench_norms(
+    out_: Plot = None,
+    json_: Figures = None,
+    minutes: Annotated[float, typer.Option(min=0.01, help="Training of all four models, about, on one core.")] = 4.0,
+    keep: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the four runs here.")] = None,
+) -> None:
+    """Pre-norm against post-norm, with and without warm-up: which trains, with curves."""
+    from saccade.bench import measure, norms
+
+    measure.require_writable(out_, json_)
+    result = norms.measure(minutes, keep=keep, tell=terminal.say)
+    terminal.out.print(norms.to_table(result))
+    measure.save(result.content(), json_, norms.to_figure(result) if out_ else None, out_)
+
+
 @bench.command("translate")
 def bench_translate(
     json_: Figures = None,

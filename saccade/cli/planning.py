@@ -18,7 +18,8 @@ app = typer.Typer()
 @app.command()
 def plan(
     recipe: Annotated[
-        str | None, typer.Argument(help="A recipe by name, a YAML file, or a published size.", show_default=False)
+        str | None,
+        typer.Argument(help="A recipe by name, a YAML file, a run, or a published size.", show_default=False),
     ] = None,
     settings: Settings = None,
     source: Annotated[
@@ -34,7 +35,7 @@ def plan(
     utilisation: Annotated[float, typer.Option(help="Share of the accelerator's peak.")] = 0.3,
     out_: terminal.Plot = None,
 ) -> None:
-    """What a recipe or a published size costs before it is trained: parameters, operations, memory, time."""
+    """What a recipe, a run or a published size costs to train: parameters, operations, memory, time."""
     from saccade.models.sizes import SIZES
 
     if table:
@@ -51,10 +52,12 @@ def _recipe(recipe: str, settings: list[str], *, probe: bool) -> None:
     from rich.table import Table
 
     from saccade.config import load_recipe
+    from saccade.plan import named
     from saccade.plan import plan as count
 
-    loaded = load_recipe(recipe, settings)
-    found = count(loaded, probe=probe)
+    source, vocabulary = named(recipe)
+    loaded = load_recipe(source, settings)
+    found = count(loaded, vocabulary=vocabulary, probe=probe)
     table = Table(box=None, pad_edge=False, show_header=False)
     for part, number in found.parts.items():
         table.add_row(part, f"{number:,} parameters")

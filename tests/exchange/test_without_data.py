@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 import transformers
+from typer.testing import CliRunner
 
 from saccade import api
+from saccade.cli import app
 from saccade.exchange.huggingface import import_folder
+from saccade.models.shapes import parameter_count
 from saccade.verify import verify
 from tests.exchange import published
 
@@ -33,6 +36,14 @@ def test_the_laws_are_checked(task: str, tmp_path: Path) -> None:
     laws = verify(predictor)
     assert "looking changes nothing (fused equals explicit)" in [law.name for law in laws]
     assert [law.name for law in laws if not law.holds] == []
+
+
+@pytest.mark.parametrize("task", MADE)
+def test_what_it_costs_to_train_it_is_counted(task: str, tmp_path: Path) -> None:
+    import_folder(MADE[task](tmp_path / "folder"), tmp_path / "run")
+    done = CliRunner().invoke(app, ["plan", str(tmp_path / "run"), "--no-probe"])
+    assert done.exit_code == 0, done.output
+    assert f"{parameter_count(api.load(tmp_path / 'run').model):,} parameters" in done.output
 
 
 def test_a_broken_law_shows_without_data_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
