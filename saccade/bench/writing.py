@@ -255,15 +255,15 @@ def _ctranslate2_on(generator: Any, names: Sequence[str], tokens: int) -> Make:
 def to_table(race: Race) -> Table:
     """One row for each size, number of sequences and beam: tokens per second, and ours as multiples of theirs."""
     contestants = list(dict.fromkeys(speed.contestant for speed in race.speeds))
-    table = Table("size", "sequences", "beam", box=None, pad_edge=False)
+    table = Table("size, sequences\nand beam", box=None, pad_edge=False)
     for name in contestants:
-        table.add_column(name.replace(" ", "\n"), justify="right")
+        table.add_column(name.replace("CTranslate2", "CTrans-\nlate2").replace(" ", "\n"), justify="right")
     for heading in ("x best\nfloat32", "x best\nint8"):
         table.add_column(heading, justify="right")
     for place in dict.fromkeys((speed.size, speed.sequences, speed.beam) for speed in race.speeds):
         found = {s.contestant: s for s in race.speeds if (s.size, s.sequences, s.beam) == place}
         table.add_row(
-            *map(str, place),
+            f"{place[0]}, {place[1]}, {place[2]}",
             *(f"{found[name].tokens:,.0f}" for name in contestants),
             *(_multiple(found, precision) for precision in ("float32", "int8")),
         )
