@@ -80,7 +80,7 @@ def translate(
             recipe = f"task: {{kind: translate, source: none}}\nmodel: {model}"
             predictor = peers.drawn(recipe, vocabulary, Path(place) / size)
             folders = peers.exported(Path(place) / size)
-            makers = _translators(predictor, folders, tokens)
+            makers = _makers(TRANSLATE, predictor, folders, tokens)
             for count in sentences:
                 draw = torch.Generator().manual_seed(1)
                 source = torch.randint(len(SPECIALS), VOCABULARIES[size], (count, tokens), generator=draw)
@@ -115,7 +115,7 @@ def generate(
         lexicon = Lexicon(peers.byte_pairs(vocabulary - specials), "pieces")
         predictor = peers.drawn(recipe, lexicon, Path(place))
         folders = peers.exported(Path(place))
-        makers = _generators(predictor, folders, tokens)
+        makers = _makers(GENERATE, predictor, folders, tokens)
         for count in sequences:
             draw = torch.Generator().manual_seed(1)
             prompts = torch.randint(specials, vocabulary, (count, prompt), generator=draw)
@@ -142,26 +142,35 @@ def _raced(
         yield Speed(size, sequences, beam, str(name), sequences * tokens / best, _thread_counts()[number])
 
 
-def _translators(predictor: Predictor, folders: tuple[Path, Path], tokens: int) -> dict[Contestant, list[Make]]:
+@dataclass(frozen=True)
+class Job:
+    """What is to be written, and how each tool is asked for it: its class, and from a model how its work is made."""
+
+    ours: Callable[[Any, int, int], Make]
+    hugging_face: str
+    ctranslate2: str
+    names: str  # file of its vocabulary
+    asked: Callable[[Any, Sequence[str], int], Make]
+
+
+def _makers(job: Job, predictor: Predictor, folders: tuple[Path, Path], tokens: int) -> dict[Contestant, list[Make]]:
     """For each contestant, how its work is made, with one thread and with all."""
     tools = peers.installed()
     made: dict[Contestant, list[Make]] = {}
     for contestant in SACCADE:
         ready: Any = packed(predictor.model, contestant.precision)  # type: ignore[arg-type]
-        made[contestant] = [_ours(ready, tokens, threads) for threads in _thread_counts()]
+        made[contestant] = [job.ours(ready, tokens, threads) for threads in _thread_counts()]
     if "Hugging Face" in tools:
-        theirs = peers.quiet_transformers().MarianMTModel.from_pretrained(folders[0]).eval()
+        theirs = getattr(peers.quiet_transformers(), job.hugging_face).from_pretrained(folders[0]).eval()
         made[HUGGING_FACE] = [_hugging_face(theirs, tokens, threads) for threads in _thread_counts()]
     if "CTranslate2" in tools:
         import ctranslate2
 
-        names = peers.spelled(folders[1], "shared_vocabulary.json")
+        load, names = getattr(ctranslate2, job.ctranslate2), peers.spelled(folders[1], job.names)
         for contestant in CTRANSLATE2:
             made[contestant] = [
-                _ctranslate2(
-                    ctranslate2.Translator(str(folders[1]), compute_type=contestant.precision, intra_threads=threads),
-                    names,
-                    tokens,
+                job.asked(
+                    load(str(folders[1]), compute_type=contestant.precision, intra_threads=threads), names, tokens
                 )
                 for threads in _thread_counts()
             ]
@@ -203,31 +212,6 @@ def _ctranslate2(translator: Any, names: Sequence[str], tokens: int) -> Make:
     return make
 
 
-def _generators(predictor: Predictor, folders: tuple[Path, Path], tokens: int) -> dict[Contestant, list[Make]]:
-    tools = peers.installed()
-    made: dict[Contestant, list[Make]] = {}
-    for contestant in SACCADE:
-        ready: Any = packed(predictor.model, contestant.precision)  # type: ignore[arg-type]
-        made[contestant] = [_going_on(ready, tokens, threads) for threads in _thread_counts()]
-    if "Hugging Face" in tools:
-        theirs = peers.quiet_transformers().GPT2LMHeadModel.from_pretrained(folders[0]).eval()
-        made[HUGGING_FACE] = [_hugging_face(theirs, tokens, threads) for threads in _thread_counts()]
-    if "CTranslate2" in tools:
-        import ctranslate2
-
-        names = peers.spelled(folders[1], "vocabulary.json")
-        for contestant in CTRANSLATE2:
-            made[contestant] = [
-                _ctranslate2_on(
-                    ctranslate2.Generator(str(folders[1]), compute_type=contestant.precision, intra_threads=threads),
-                    names,
-                    tokens,
-                )
-                for threads in _thread_counts()
-            ]
-    return made
-
-
 def _going_on(model: Any, tokens: int, threads: int) -> Make:
     def make(prompts: torch.Tensor, beam: int) -> Work:  # noqa: ARG001 - greedily
         rows = prompts.tolist()
@@ -250,6 +234,10 @@ def _ctranslate2_on(generator: Any, names: Sequence[str], tokens: int) -> Make:
         return lambda: generator.generate_batch(texts, **how)
 
     return make
+
+
+TRANSLATE = Job(_ours, "MarianMTModel", "Translator", "shared_vocabulary.json", _ctranslate2)
+GENERATE = Job(_going_on, "GPT2LMHeadModel", "Generator", "vocabulary.json", _ctranslate2_on)
 
 
 def to_table(race: Race) -> Table:

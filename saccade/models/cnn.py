@@ -1,7 +1,7 @@
 """Convolutional image encoders: a small residual one, with self-attention if wanted, and a large frozen one.
 
     cnn:           grid = convolutions(image);  grid <- grid + gate SelfAttention(grid)
-    efficientnet:  cells = norm(W frozen(image) + b)
+    efficientnet:  cells = norm(W (frozen(image) - usual) + b),  `usual` what it saw of ImageNet on the average
 
 He et al. (2016), residual learning; Zhang et al. (2019), self-attention inside a convolutional network; Tan and Le
 (2019), EfficientNet.
@@ -70,7 +70,8 @@ class FrozenEncoder(nn.Module):
 
     def forward(self, images: Tensor, mask: Tensor | None = None) -> Memory:  # noqa: ARG002 - images have no padding
         cells = images if images.dim() == 3 else self.eye(images)
-        return Memory(self.dropout(self.norm(self.project(cells))))
+        # relu6 leaves a large part that all images share; with it a recurrent decoder takes long to see any difference
+        return Memory(self.dropout(self.norm(self.project(cells - self.eye.network.usual))))
 
 
 def cnn_encoder(settings: CNNSettings, size: tuple[int, int]) -> CNNEncoder:

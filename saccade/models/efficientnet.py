@@ -103,6 +103,7 @@ class EfficientNetLite0(nn.Module):
     """
 
     blocks: Sequence[InvertedBlock]
+    usual: Tensor
 
     def __init__(self, width: int = HEAD):
         super().__init__()
@@ -120,6 +121,7 @@ class EfficientNetLite0(nn.Module):
                 inputs = channels
         self.blocks = nn.ModuleList(blocks)  # type: ignore[assignment]
         self.head = FrozenConvolution(LAST, HEAD)
+        self.register_buffer("usual", torch.empty(HEAD), persistent=False)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -142,6 +144,7 @@ class EfficientNetLite0(nn.Module):
         for convolution, norm, module in self._published_names():
             statistics = (weights[f"{norm}.{key}"] for key in ("weight", "bias", "running_mean", "running_var"))
             module.fold(weights[f"{convolution}.weight"], *statistics)
+        self.usual.copy_(usual_relu6(weights["_bn1.bias"], weights["_bn1.weight"].abs()))
 
     def _published_names(self) -> Iterator[tuple[str, str, FrozenConvolution]]:
         """What the package calls each convolution and the batch norm behind it."""
@@ -162,6 +165,21 @@ class EfficientNetLite0(nn.Module):
                 shapes[f"{norm}.{key}"] = tuple(module.bias.shape)
             shapes[f"{norm}.num_batches_tracked"] = ()
         return shapes
+
+
+def usual_relu6(mean: Tensor, deviation: Tensor) -> Tensor:
+    """E[min(max(z, 0), 6)] of normal z. Shift and gain of a batch norm are mean and deviation of what it gave in
+    training, so that this is what the head saw of ImageNet on the average, without a look at any image.
+
+    With phi and Phi the density and distribution of the standard normal, E[max(z, 0)] = m Phi(m / d) + d phi(m / d).
+    """
+
+    def above(bound: float) -> Tensor:
+        distance = (mean - bound) / deviation
+        density = torch.exp(-(distance**2) / 2) / math.sqrt(2 * math.pi)
+        return (mean - bound) * torch.special.ndtr(distance) + deviation * density
+
+    return above(0) - above(6)
 
 
 def published_weights() -> dict[str, Tensor]:

@@ -177,7 +177,9 @@ def convolutional(settings: ConvolutionalSettings, source_size: int, target_size
     )
 
 
-def look_then_move(settings: WriterSettings, memory_width: int, *, gate: bool = False) -> RecurrentDecoder:
+def look_then_move(
+    settings: WriterSettings, memory_width: int, *, gate: bool = False, bounded: bool = True
+) -> RecurrentDecoder:
     """A writer with additive attention to any memory of that width, and perhaps a gate for what it sees."""
     attention = Attention(
         settings.hidden,
@@ -194,11 +196,14 @@ def look_then_move(settings: WriterSettings, memory_width: int, *, gate: bool = 
         context="look-then-move",
         attention=attention,
         gate=gate,
+        bounded=bounded,
         dropout=settings.dropout,
     )
 
 
-def without_attention(settings: WriterSettings, memory_width: int, *, context: Context = "each") -> RecurrentDecoder:
+def without_attention(
+    settings: WriterSettings, memory_width: int, *, context: Context = "each", bounded: bool = True
+) -> RecurrentDecoder:
     """A writer that is given the summary of any memory of that width, once or at each step."""
     return RecurrentDecoder(
         settings.width,
@@ -207,6 +212,7 @@ def without_attention(settings: WriterSettings, memory_width: int, *, context: C
         cell=settings.cell,
         layers=settings.layers,
         context=context,
+        bounded=bounded,
         dropout=settings.dropout,
     )
 

@@ -2,7 +2,7 @@
 
     show:    cells a_1 ... a_L = the grid of an image encoder + row and column;  s_0 = bridge(mean of all cells)
     attend:  c_t = sigmoid(w . s_{t-1} + b) sum_i alpha_ti a_i,  alpha_t = softmax over i of v . tanh(W s_{t-1} + U a_i)
-    tell:    s_t = LSTM(y_{t-1}, c_t, s_{t-1}),  p(y_t) from [y_{t-1}; s_t; c_t]
+    tell:    s_t = LSTM(y_{t-1}, c_t, s_{t-1}),  p(y_t) = softmax(V W [y_{t-1}; s_t; c_t])
 
 Xu et al. 2015, "Show, attend and tell"; without attention c_t is the mean of all cells, as in Vinyals et al. 2015,
 "Show and tell", but seen at each step. In the Transformer (Vaswani et al. 2017) the cells take the place of the source.
@@ -57,9 +57,9 @@ def show_attend_tell(settings: ShowAttendTellSettings, target_size: int, size: S
     """The captioner of images of that size."""
     image, width = image_encoder(settings.image, size=size)
     if settings.attend:
-        writer = look_then_move(settings, width, gate=settings.gate)
+        writer = look_then_move(settings, width, gate=settings.gate, bounded=False)
     else:
-        writer = without_attention(settings, width)
+        writer = without_attention(settings, width, bounded=False)
     return with_writer(Sight(image, image_width=width, width=width), writer, target_size, dropout=settings.dropout)
 
 

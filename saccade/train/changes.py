@@ -14,7 +14,7 @@ from saccade.train.run import Run
 # keys of a task that name its data
 FILES = (
     *("source", "target", "valid_source", "valid_target", "alignments"),
-    *("data", "valid", "test", "images", "zero_shot"),
+    *("data", "valid", "test", "images", "zero_shot", "words", "fonts"),
 )
 
 

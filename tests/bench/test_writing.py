@@ -38,7 +38,7 @@ def test_every_contestant_writes_as_many_tokens_as_it_is_asked_for(tmp_path, sma
     vocabulary = writing.Pieces(peers.byte_pairs(300 - len(writing.SPECIALS)))
     model = f"{{kind: transformer, order: post, tie: all, {writing.SIZES['tiny']}}}"
     predictor = peers.drawn(f"task: {{kind: translate, source: none}}\nmodel: {model}", vocabulary, tmp_path)
-    makers = writing._translators(predictor, peers.exported(tmp_path), 7)
+    makers = writing._makers(writing.TRANSLATE, predictor, peers.exported(tmp_path), 7)
     source = writing.torch.randint(4, 300, (2, 6), generator=writing.torch.Generator().manual_seed(1))
     for contestant, (make, *_) in makers.items():
         found = make(source, 2)()

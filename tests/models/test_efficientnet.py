@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from saccade.config.training import OptimizerSettings
 from saccade.errors import SaccadeError
 from saccade.models import efficientnet
-from saccade.models.efficientnet import STAGES, EfficientNetLite0, published_weights
+from saccade.models.efficientnet import STAGES, EfficientNetLite0, published_weights, usual_relu6
 from saccade.train.optim import make_optimizer
 
 # What the package efficientnet_lite_pytorch answers to `waves` of these sizes: its four highest logits, and the first
@@ -108,6 +108,12 @@ def test_the_head_reads_what_is_before_it(network: EfficientNetLite0) -> None:
     expected = F.relu6(network.head(before.movedim(-1, 1))).movedim(1, -1)
     torch.testing.assert_close(cells, expected)
     assert cells.shape == (1, 2, 3, 1280) and float(cells.min()) >= 0 and float(cells.max()) <= 6
+
+
+def test_what_is_usual_is_the_mean_of_relu6_of_normal_numbers() -> None:
+    mean, deviation = torch.tensor([-4.0, 0.0, 2.0, 9.0]).double(), torch.tensor([3.0, 1.0, 5.0, 0.5]).double()
+    drawn = mean + deviation * torch.randn(1_000_000, 4, generator=torch.Generator().manual_seed(1)).double()
+    torch.testing.assert_close(usual_relu6(mean, deviation), F.relu6(drawn).mean(0), rtol=0, atol=0.01)
 
 
 class Model(nn.Module):

@@ -87,6 +87,14 @@ def test_what_a_frozen_eye_saw_before_is_as_good_as_the_image() -> None:
     assert {name.split(".")[0] for name in named_tensors(encoder)} == {"project", "norm"}  # type: ignore[arg-type]
 
 
+def test_cells_with_nothing_but_what_is_usual_say_nothing() -> None:
+    """What all images share is taken away before the learned projection: only its bias is left."""
+    encoder = image_encoder(EfficientNetSettings(width=8, dropout=0), size=64)[0]
+    torch.nn.init.normal_(encoder.project.bias)
+    usual = encoder.eye.network.usual.expand(1, 4, -1)
+    torch.testing.assert_close(encoder(usual).states, encoder.norm(encoder.project.bias).expand(1, 4, -1))
+
+
 def test_a_frozen_eye_sees_pixels_as_it_was_trained_to() -> None:
     pixels = torch.randint(256, (1, 32, 32, 3), dtype=torch.uint8)
     wanted = EfficientNetLite0()(to_tensor(pixels, mean=MEAN, deviation=DEVIATION))

@@ -239,6 +239,13 @@ def test_a_gate_scales_what_is_seen_by_what_the_old_state_says(cell):
     assert_close(decoder(x, memory, before)[0], expected)
 
 
+def test_a_readout_without_bounds_is_the_one_of_show_attend_and_tell():
+    free, bounded = decoder_of("look-then-move", bounded=False), decoder_of("look-then-move")
+    bounded.load_state_dict(free.state_dict())
+    x, memory = torch.randn(2, 3, WIDTH), free.remember(*source())
+    assert_close(torch.tanh(free(x, memory, free.begin(memory))[0]), bounded(x, memory, bounded.begin(memory))[0])
+
+
 def test_a_closed_gate_sees_nothing_and_an_open_one_all():
     gated, plain = decoder_of("look-then-move", gate=True), decoder_of("look-then-move")
     plain.load_state_dict({key: each for key, each in gated.state_dict().items() if not key.startswith("gate")})
