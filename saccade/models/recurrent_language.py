@@ -55,10 +55,10 @@ class RecurrentLanguage(nn.Module):
 
     def _read(self, states: Tensor, past: KeyValues | None) -> Tensor:
         if self.attention is None:
-            return self.dropout(torch.tanh(self.readout(self.dropout(states))))
+            return self.dropout(self.readout(self.dropout(states)))
         kv = self.attention.remember(states)
         seen = self.attention(states, kv if past is None else past.append(kv))
-        return self.dropout(torch.tanh(self.readout(self.dropout(torch.cat([states, seen], dim=-1)))))
+        return self.dropout(self.readout(self.dropout(torch.cat([states, seen], dim=-1))))
 
 
 def recurrent_language(settings: RecurrentLanguageSettings, size: int, longest: int) -> LanguageModel:  # noqa: ARG001

@@ -178,7 +178,7 @@ def convolutional(settings: ConvolutionalSettings, source_size: int, target_size
 
 
 def look_then_move(
-    settings: WriterSettings, memory_width: int, *, gate: bool = False, bounded: bool = True
+    settings: WriterSettings, memory_width: int, *, gate: bool = False, bounded: bool = False
 ) -> RecurrentDecoder:
     """A writer with additive attention to any memory of that width, and perhaps a gate for what it sees."""
     attention = Attention(
@@ -201,9 +201,7 @@ def look_then_move(
     )
 
 
-def without_attention(
-    settings: WriterSettings, memory_width: int, *, context: Context = "each", bounded: bool = True
-) -> RecurrentDecoder:
+def without_attention(settings: WriterSettings, memory_width: int, *, context: Context = "each") -> RecurrentDecoder:
     """A writer that is given the summary of any memory of that width, once or at each step."""
     return RecurrentDecoder(
         settings.width,
@@ -212,7 +210,7 @@ def without_attention(
         cell=settings.cell,
         layers=settings.layers,
         context=context,
-        bounded=bounded,
+        bounded=False,
         dropout=settings.dropout,
     )
 

@@ -57,9 +57,9 @@ def show_attend_tell(settings: ShowAttendTellSettings, target_size: int, size: S
     """The captioner of images of that size."""
     image, width = image_encoder(settings.image, size=size)
     if settings.attend:
-        writer = look_then_move(settings, width, gate=settings.gate, bounded=False)
+        writer = look_then_move(settings, width, gate=settings.gate)
     else:
-        writer = without_attention(settings, width, bounded=False)
+        writer = without_attention(settings, width)
     return with_writer(Sight(image, image_width=width, width=width), writer, target_size, dropout=settings.dropout)
 
 
