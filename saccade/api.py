@@ -206,7 +206,9 @@ def pack(path: str | Path, out: str | Path, *, half: bool = True) -> Run:
     kept = {name: tensor.half() if half and tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
     values = {key: getattr(recipe.task, key, None) for key in FILES}
     named = {key: Path(value).name for key, value in values.items() if isinstance(value, str)}
-    several = {key: [Path(each).name for each in value] for key, value in values.items() if isinstance(value, tuple)}
+    several = {
+        key: tuple(Path(each).name for each in value) for key, value in values.items() if isinstance(value, tuple)
+    }
     packed = Run.create(
         out, dump_recipe(recipe.model_copy(update={"task": recipe.task.model_copy(update=named | several)}))
     )

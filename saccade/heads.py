@@ -22,7 +22,8 @@ from saccade.predictor import Predictor
 from saccade.tasks.base import Task
 
 EXAMPLES = 256
-AT_ONCE = 16
+AT_ONCE = 16  # at most, and fewer where there would be less than LEAST batches to resample
+LEAST = 8
 SEED = 12345  # of what a task draws while it makes a batch: the same for every head
 
 
@@ -60,6 +61,11 @@ def remove_each(predictor: Predictor, *, examples: int = EXAMPLES) -> Iterator[H
         raise SaccadeError("the model has no attention with a projection behind it: there is no head to remove")
     task: Any = predictor.task
     chosen = _spread(task.examples("valid"), examples)
+    if len(chosen) < 2 * LEAST:
+        raise SaccadeError(
+            f"{len(chosen)} validation examples are too few to tell a head that is missed from chance; "
+            f"{2 * LEAST} will do"
+        )
     whole = _losses(task, predictor.model, chosen)
     removals: list[Removal] = []
     for name, attention in found:
@@ -103,8 +109,9 @@ def _losses(task: Task, model: nn.Module, examples: Sequence[Any]) -> np.ndarray
     rows = []
     with torch.random.fork_rng():
         torch.manual_seed(SEED)
-        for first in range(0, len(examples), AT_ONCE):
-            some = examples[first : first + AT_ONCE]
+        at_once = min(AT_ONCE, len(examples) // LEAST)  # two at least: some losses compare the examples of a batch
+        for first in range(0, len(examples), at_once):
+            some = examples[first : first + at_once]
             batch = task.collate(some, range(first, first + len(some)))
             terms = {name: term for name, term in task.loss(model, batch).items() if term.weight}
             rows.append([(term.weight * float(term.sum), batch.counts[name]) for name, term in terms.items()])

@@ -7,7 +7,8 @@ it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -135,7 +136,7 @@ def _plan_of_a_batch(recipe: Recipe, task: Any, probe: bool, *, made_up: bool) -
         speed = _speed(trainer) if probe else None
     counted, seen = FlopCounterMode(display=False), _Saved(model)
     # the counter knows products, not the fused kernel; and without gradients the output layer makes none in advance
-    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), counted:
+    with _frozen(model), torch.no_grad(), sdpa_kernel(SDPBackend.MATH), counted:
         task.loss(model, batch)
     with seen:
         task.loss(model, batch)
@@ -154,6 +155,19 @@ def _plan_of_a_batch(recipe: Recipe, task: Any, probe: bool, *, made_up: bool) -
         tokens_per_update=items * recipe.train.accumulate,
         tokens_per_second=speed,
     )
+
+
+@contextmanager
+def _frozen(model: nn.Module) -> Iterator[None]:
+    """While inside, no parameter wants a gradient: the counter trips over one that is looked at in another shape."""
+    learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for parameter in learned:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in learned:
+            parameter.requires_grad_()
 
 
 def _speed(trainer: Trainer) -> float:

@@ -66,7 +66,9 @@ class Predictor:
         return self.task.score(self.model)
 
     def evaluate(self, split: str = "valid") -> Sequence[Score]:
-        """Scores of a part of the task's data with intervals, baselines and controls."""
+        """Scores of a part of the task's data, valid or test, with intervals, baselines and controls."""
+        if split not in ("valid", "test"):
+            raise SaccadeError(f"there is no part {split!r} to be scored; there are valid and test")
         with for_people():
             return self.task.evaluate(self.model, split)
 

@@ -109,6 +109,7 @@ def test_an_existing_run_is_not_overwritten_and_the_way_on_is_named(saccade) -> 
         (["train", "--resume", "runs/none"], "runs/none does not exist"),
         (["predict", "runs/none", "a b"], "runs/none does not exist"),
         (["recipes", "show", "nothing"], "no recipe is called 'nothing'"),
+        (["plan", "--table", "--out", "sizes.txt"], "sizes.txt: cannot draw .txt; there are .png"),
     ],
 )
 def test_a_mistake_gets_one_clear_line_and_exit_code_two(saccade, arguments: list[str], expected: str) -> None:
@@ -145,6 +146,40 @@ def test_an_unknown_symbol_or_an_empty_input_is_named(saccade, trained: Path) ->
     code, _, err = saccade("predict", str(trained), "  ")
     assert code == 2
     assert "is empty" in err
+
+
+def test_an_input_that_is_refused_leaves_a_blank_line_and_the_others_are_answered(saccade, trained: Path) -> None:
+    _, alone, _ = saccade("predict", str(trained), "a b", "c")
+    code, out, err = saccade("predict", str(trained), "a b", "a x", "c", "")
+    first, *blank, third, last = out.split("\n")[:-1]
+    assert (code, blank, last) == (2, [""], "")
+    assert [first, third] == alone.splitlines()
+    assert "2 of 4 inputs were refused" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["evaluate", "RUN", "--split", "tset"], "there is no part 'tset' to be scored; there are valid and test"),
+        (["predict", "RUN", "a b", "--top-k", "3"], "--top-k, --top-p and --seed go with --sample"),
+        (["heads", "RUN", "--out", "heads.txt"], "heads.txt: cannot draw .txt"),
+        (["report", "RUN", "--out", "report.pdf"], "report.pdf: the report is a page, so --out must end in .html"),
+        (["pack", "RUN", "RUN"], "exists, at step"),
+    ],
+)
+def test_what_cannot_be_is_said_before_anything_is_done(
+    saccade, trained: Path, arguments: list[str], expected: str
+) -> None:
+    code, _, err = saccade(*(str(trained) if each == "RUN" else each for each in arguments))
+    assert code == 2
+    assert expected in " ".join(err.split())
+
+
+def test_a_packed_run_is_not_packed_over_and_no_checkpoint_is_promised(saccade, trained: Path, tmp_path: Path) -> None:
+    assert saccade("pack", str(trained), str(tmp_path / "small"))[0] == 0
+    code, _, err = saccade("pack", str(trained), str(tmp_path / "small"))
+    assert (code, "--resume" in err) == (2, False)
+    assert "is a packed run already: choose another place" in " ".join(err.split())
 
 
 def test_an_input_beyond_the_positions_that_were_learned_is_refused(saccade, trained: Path) -> None:

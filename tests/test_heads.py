@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from saccade import api
 from saccade.cli import app
+from saccade.errors import SaccadeError
 from saccade.heads import remove_each, without_head
 from saccade.nn.attention import Attention
 
@@ -78,3 +79,13 @@ def test_heads_are_told_and_drawn(run: Path, tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert "of 6 heads are missed" in result.stdout
     assert (tmp_path / "heads.png").stat().st_size > 5000
+
+
+def test_a_few_examples_do_not_tell_what_is_missed_from_chance(run: Path) -> None:
+    with pytest.raises(SaccadeError, match=r"10 validation examples are too few .* 16 will do"):
+        next(remove_each(api.load(run), examples=10))
+
+
+def test_few_examples_are_resampled_in_small_batches(run: Path) -> None:
+    *_, found = remove_each(api.load(run), examples=16)
+    assert all(each.interval[1] - each.interval[0] > 1e-4 for each in found.removals)

@@ -58,3 +58,11 @@ def test_any_task_is_counted_by_a_batch_of_its_own() -> None:
     assert counted.minutes(10) is None
     probed = plan(load_recipe("regress", ["task.examples=50"]))
     assert probed.tokens_per_second is not None and probed.tokens_per_second > 0
+
+
+def test_a_model_that_asks_with_a_learned_vector_is_counted_and_stays_to_be_trained(tmp_path: Path) -> None:
+    """The counter of operations does not like a parameter that is seen in another shape without a gradient."""
+    (tmp_path / "texts.tsv").write_text("text\tlabel\n" + "".join(f"word {n}\t{n % 2}\n" for n in range(60)))
+    counted = plan(load_recipe("classify", [f"task.data={tmp_path}/texts.tsv", "task.pieces=300"]), probe=False)
+    assert counted.forward_flops > 2 * counted.parameters / 10
+    assert counted.activation_bytes > 0

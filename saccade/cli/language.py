@@ -39,6 +39,8 @@ def generate(
     """Continue a text with a language model: saccade generate RUN --prompt "To be, or"."""
     from saccade.decode import Greedy, Sample
 
+    if "" in (stop or ()):
+        raise SaccadeError("--stop is empty: every text would end at once")
     if beyond not in ("slide", "stop"):
         raise SaccadeError(f"--beyond is slide or stop; got {beyond!r}")
     prompts = ["\n".join(terminal.lines(Path("-"))) if text == "-" else text for text in prompt or [""]]
@@ -145,8 +147,10 @@ def heads(
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
     from rich.table import Table
 
+    from saccade.bench.measure import require_writable
     from saccade.heads import Heads, remove_each
 
+    require_writable(out_, None)
     predictor = terminal.loaded(run, step, threads)
     found: Heads | None = None
     columns = (TextColumn("removing heads"), MofNCompleteColumn(), BarColumn(16))

@@ -96,6 +96,8 @@ def predict(
     predictor = api.load(run, step=step, allow_nonfinite=allow_nonfinite)
     if sample and beam is not None:
         raise SaccadeError("--sample draws answers and --beam searches them: choose one")
+    if not sample and (temperature != 1.0 or top_k is not None or top_p is not None or seed):
+        raise SaccadeError("--temperature, --top-k, --top-p and --seed go with --sample")
     drawn = Sample(answers=n_best, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed) if sample else None
     method = drawn or terminal.method(predictor, beam, n_best)
     lines = inputs or list(terminal.lines(Path("-")))
@@ -103,7 +105,8 @@ def predict(
     for prediction in predictor.predict(lines, method):
         for answer in prediction.answers:
             note = f"{answer.score:.4f}\t{answer.stopped}\t" if scores else ""
-            terminal.out.file.write(f"{note}{answer.text}\n")  # as it is: rich would replace tabs
+            text = answer.text.replace("\n", "\\n")  # a line for each answer, whatever it says
+            terminal.out.file.write(f"{note}{text}\n")  # as it is: rich would replace tabs
         if prediction.refusal is not None:
             refused += 1
             terminal.out.file.write("\n")  # a line for each input, whatever comes of it
@@ -191,6 +194,8 @@ def report(
     """A run on one offline page: curves, scores, samples as they improved, where it looked, the recipe."""
     from saccade.report import report as page
 
+    if out_.suffix not in (".html", ".htm"):
+        raise SaccadeError(f"{out_}: the report is a page, so --out must end in .html")
     out_.write_text(page(run), encoding="utf-8")
     terminal.out.print(f"{out_}: {out_.stat().st_size / 1000:,.0f} kB", markup=False)
 

@@ -120,7 +120,9 @@ def _sizes(picture: Path | None) -> None:
     from rich.table import Table
 
     from saccade import scaling
+    from saccade.bench.measure import require_writable
 
+    require_writable(picture, None)
     counts = scaling.all_parameters()
     table = Table(
         "model",

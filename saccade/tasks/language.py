@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from saccade.config.language import LanguageSettings
 from saccade.data.lexicon import Lexicon
 from saccade.data.stream import Ids, Windows
 from saccade.decode import Method
-from saccade.errors import SaccadeError
+from saccade.errors import RunWarning, SaccadeError
 from saccade.maps.record import record
 from saccade.maps.render import AttentionMap, Tokens
 from saccade.metrics import Score
@@ -169,7 +170,11 @@ class Language:
             new = self._found(model, prompt)
         else:
             new = self.lexicon.encode(target)
-        ids = [*prompt, *new][-self.settings.window - 1 :]
+        ids = [*prompt, *new]
+        if (left := len(ids) - self.settings.window - 1) > 0:
+            told = f"the model sees {self.settings.window} tokens at once: the map leaves out the first {left:,}"
+            warnings.warn(told, RunWarning, stacklevel=2)
+            ids = ids[left:]
         with at_rest(model), record(model) as recording:
             model(torch.tensor([ids[:-1]]))
         rows, columns = (Tokens(tuple(self.lexicon.pieces(part))) for part in (ids[1:], ids[:-1]))

@@ -78,14 +78,22 @@ def predict_pairs(
     settings: DecodeSettings,
     method: Method | None = None,
 ) -> list[Prediction]:
-    """Answers as text."""
-    source_vocabulary, target_vocabulary = vocabularies
-    sources = [source_vocabulary.encode(text) for text in inputs]
-    for text, source in zip(inputs, sources, strict=True):
-        if not source:
-            raise SaccadeError(f"the input {text!r} is empty: there is nothing to read")
-    found = answer_pairs(model, sources, settings, target_vocabulary, method)
-    return [as_prediction(text, each, target_vocabulary) for text, each in zip(inputs, found, strict=True)]
+    """Answers as text; an input that cannot be read is refused, and the others are answered."""
+    read = [_read(text, vocabularies[0]) for text in inputs]
+    sources = [source for source in read if not isinstance(source, str)]
+    found = iter(answer_pairs(model, sources, settings, vocabularies[1], method))
+    return [
+        Prediction(text, refusal=each) if isinstance(each, str) else as_prediction(text, next(found), vocabularies[1])
+        for text, each in zip(inputs, read, strict=True)
+    ]
+
+
+def _read(text: str, vocabulary: Vocabulary) -> list[int] | str:
+    """Its ids, or why there are none."""
+    try:
+        return vocabulary.encode(text) or f"the input {text!r} is empty: there is nothing to read"
+    except SaccadeError as error:
+        return str(error)
 
 
 def look_at_pair(

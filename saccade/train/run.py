@@ -67,6 +67,8 @@ class Run:
     def _refuse_occupied(self) -> None:
         if self._recipe.exists():
             steps = self.steps()
+            if self.packed:
+                raise RunError(f"{self.path} is a packed run already: choose another place")
             progress = f"at step {steps[-1]}" if steps else "without a checkpoint yet"
             raise RunError(f"run {self.path} exists, {progress}: continue it with --resume, or choose another --out")
         if self.path.exists() and not self.path.is_dir():

@@ -14,7 +14,7 @@ from saccade import api
 from saccade.cli import app
 from saccade.config import load_recipe
 from saccade.decode import Beam, Greedy, Sample
-from saccade.errors import SaccadeError
+from saccade.errors import RunWarning, SaccadeError
 from saccade.metrics.perplexity import perplexities
 from saccade.plan import plan
 from saccade.tasks.continuing import Continuation, continue_texts, prefilled
@@ -146,6 +146,20 @@ def test_a_new_word_is_seen_to_look_at_earlier_ones_only(run: Path) -> None:
         assert torch.equal(each.weights, each.weights.tril())
 
 
+def test_a_map_of_more_than_a_window_says_what_it_leaves_out(run: Path) -> None:
+    predictor = api.load(run)
+    window = predictor.recipe.task.window
+    with pytest.warns(RunWarning, match=f"sees {window} tokens at once: the map leaves out the first 4"):
+        maps = predictor.look("red " + "a" * window, "x", pieces=True)
+    assert len(maps[0].columns.labels) == window
+
+
+def test_a_line_of_output_stays_a_line(run: Path) -> None:
+    answered = CliRunner().invoke(app, ["predict", str(run), "red", "blue", "--sample", "--temperature", "9"])
+    assert answered.exit_code == 0
+    assert len(answered.stdout.splitlines()) == 2 and "\\n" in answered.stdout
+
+
 def test_a_model_for_sentences_is_refused_with_those_that_can(text: Path) -> None:
     recipe = load_recipe("language-quick", [f"task.data={text}"])
     with pytest.raises(SaccadeError, match="gpt, recurrent"):
@@ -172,6 +186,7 @@ def test_generate_refuses_what_contradicts_itself(run: Path) -> None:
         (["--n", "2", "--stream"], "one text"),
         (["--n", "2", "--temperature", "0"], "one most probable"),
         (["--beyond", "jump"], "slide or stop"),
+        (["--stop", ""], "--stop is empty"),
     ):
         result = CliRunner().invoke(app, ["generate", str(run), *options])
         assert isinstance(result.exception, SaccadeError) and said in str(result.exception)
