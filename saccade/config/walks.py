@@ -12,7 +12,7 @@ class WalkSettings(Settings):
 
     kind: Literal["walk"] = "walk"
     data: str  # maps and instructions with their paths, as JSON (docs/walk.md); .gz and .xz too
-    test_map: str = "l"  # held out: read by `evaluate --split test` only
+    test_map: str | None = "l"  # held out: read by `evaluate --split test` only; null holds out none
     sentences: Literal["single", "paragraphs"] = "single"  # what is one instruction
     # where the data does not say how the walker stands at first: a turn to the right short of the first heading that is
     # known, as in the data of the paper; or each of the four headings

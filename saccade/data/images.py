@@ -125,7 +125,7 @@ def _named(name: str) -> Iterator[None]:
         except SaccadeError:
             raise
         except Image.DecompressionBombError as error:
-            raise SaccadeError(f"{name}: more than the {MOST_PIXELS:,} pixels that are allowed: {error}") from error
+            raise SaccadeError(f"{name}: more than the {MOST_PIXELS:,} pixels that are allowed") from error
         except UnidentifiedImageError as error:
             raise SaccadeError(
                 f"{name}: not an image that can be read: damaged, or none of {', '.join(FORMATS)}"

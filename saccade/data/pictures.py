@@ -35,6 +35,7 @@ PARTS = {  # what data sets call their parts
 }
 IDX_IMAGES = re.compile(r"(?:[\w-]*?(\w+)-)?images[-.]idx3-ubyte(\.gz)?")
 CAPTION_LISTS = ("captions.jsonl", "captions.jsonl.gz", "captions.jsonl.xz", "captions.tsv", "captions.tsv.gz")
+IMAGE_PLACES = ("images.zip", "images")  # where the images of a list are looked for beside it
 PEEKED = 32  # images that are looked at to see how large they usually are
 
 
@@ -174,12 +175,16 @@ def read_captions(path: Path) -> list[Caption]:
     return list(found.values())
 
 
-def images_beside(captions: Path, images: str | Path | None = None) -> Path:
-    """Where the images of a list of captions are: where the user says, else beside it."""
-    if images is not None:
-        return Path(images)
-    beside = captions.parent
-    return next((path for name in ("images.zip", "images") if (path := beside / name).exists()), beside)
+def images_beside(listed: Path, image: str, called: Sequence[str] = IMAGE_PLACES) -> Path:
+    """Where the images are that a list names, `image` among them: in the first archive or folder beside the list that
+    is `called` so; in the list's own folder where there is none, or where `image` is not in it but is beside the list.
+    """
+    beside = listed.parent
+    place = next((path for name in called if (path := beside / name).exists()), beside)
+    if place != beside and (beside / image).is_file():  # perhaps the name of the folder is a part of the image's name
+        with open_files(place) as files:
+            return place if image in files.names() else beside
+    return place
 
 
 def read_named(files: FileStore, names: Iterable[str], *, size: int) -> list[Pixels | str]:

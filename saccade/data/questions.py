@@ -63,10 +63,10 @@ class AskedImages(ListedImages[Asked]):
         return parted(found, valid=self.valid, data=self.data)
 
     def place(self, part: str) -> Path:
-        if not self._lists:
-            return images_beside(self._table, self.images)
-        part = part if part in self._lists else "train"  # what was held out
-        return Path(self.images or self.data) / f"{part}_images.zip"
+        if self._lists:
+            part = part if part in self._lists else "train"  # what was held out
+            return Path(self.images or self.data) / f"{part}_images.zip"
+        return images_beside(self._table, self.parts[part][0].image) if self.images is None else Path(self.images)
 
     @cached_property
     def _lists(self) -> dict[str, Path]:

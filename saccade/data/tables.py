@@ -13,6 +13,7 @@ from saccade.errors import SaccadeError
 def read_table(path: str | Path) -> np.ndarray:
     """Rows of numbers between tabs or commas; a first line without numbers is a header."""
     rows: list[list[float]] = []
+    first: tuple[int, int] | None = None  # how many columns there are, and the line that says so
     for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
             continue
@@ -21,13 +22,15 @@ def read_table(path: str | Path) -> np.ndarray:
             row = [float(cell) for cell in cells]
         except ValueError:
             if number == 1:
+                first = (len(cells), number) if len(cells) > 1 else None  # one cell is a title
                 continue
             wrong = next(cell for cell in cells if not _is_number(cell))
             raise SaccadeError(f"{path}:{number}: {wrong!r} is no number") from None
         if not np.isfinite(row).all():
             raise SaccadeError(f"{path}:{number}: a number that is not finite")
-        if rows and len(row) != len(rows[0]):
-            raise SaccadeError(f"{path}:{number}: {len(row)} columns, and {len(rows[0])} before")
+        columns, said_by = first = first or (len(row), number)
+        if len(row) != columns:
+            raise SaccadeError(f"{path}:{number}: {len(row)} columns, and {columns} in line {said_by}")
         rows.append(row)
     if not rows or len(rows[0]) < 2:
         raise SaccadeError(f"{path}: a table needs two columns of numbers or more, the target last")

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from saccade.data.readers import hash_of
+from saccade.errors import SaccadeError
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 LENGTH = 4  # letters of a word, all different, so that a rule can be read off one pair
@@ -63,10 +64,12 @@ def pairs(rule: Rule, count: int, draw: np.random.Generator) -> list[tuple[str, 
 
 def write_transformations(folder: Path, *, texts: int = 40_000, examples: int = 8, seed: int = 1) -> list[Path]:
     """train.txt, texts of pairs with one rule each; seen.tsv and held_out.tsv, groups of pairs to ask about."""
+    files = [folder / name for name in ("train.txt", "seen.tsv", "held_out.tsv")]
+    if there := [path for path in files if path.exists()]:
+        raise SaccadeError(f"{there[0]}: is there already, and is not written over; choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
     known, held = rules()
     draw = np.random.default_rng(seed)
-    files = [folder / name for name in ("train.txt", "seen.tsv", "held_out.tsv")]
     with files[0].open("w", encoding="utf-8") as file:
         for _ in range(texts):
             rule = known[int(draw.integers(len(known)))]

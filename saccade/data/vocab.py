@@ -57,10 +57,10 @@ class Symbols:
             if word not in self._ids:
                 near = (
                     did_you_mean(word, self.symbols)
-                    or f"; the symbols are {_shortened(self.symbols)}, with spaces between"
+                    or f"; the symbols are {shortened(self.symbols)}, with spaces between"
                 )
                 raise SaccadeError(
-                    f"symbol {place} of {_shortened([text])!r} is {word!r}, which is not in the vocabulary{near}"
+                    f"symbol {place} of {shortened([text])!r} is {word!r}, which is not in the vocabulary{near}"
                 )
         return [self._ids[word] for word in words]
 
@@ -108,8 +108,8 @@ class Characters:
     def encode(self, text: str) -> list[int]:
         if strange := sorted(set(text) - self._ids.keys()):
             raise SaccadeError(
-                f"{strange[0]!r} of {_shortened([text])!r} is in no training text; "
-                f"the characters are {_shortened([''.join(self.characters)])!r}"
+                f"{strange[0]!r} of {shortened([text])!r} is in no training text; "
+                f"the characters are {shortened([''.join(self.characters)])!r}"
             )
         return [self._ids[character] for character in f" {text}"]
 
@@ -268,6 +268,7 @@ def _without_endless_words(text: str) -> str:
     return " ".join(word for word in text.split(" ") if len(word) <= LONGEST_WORD)
 
 
-def _shortened(words: Sequence[str], most: int = 60) -> str:
+def shortened(words: Sequence[str], most: int = 60) -> str:
+    """Words with spaces between, or their beginning."""
     text = " ".join(words)
     return text if len(text) <= most else f"{text[:most]}..."

@@ -14,7 +14,7 @@ import numpy as np
 
 from saccade.data.archives import open_files
 from saccade.data.images import Pixels, read_image, resized
-from saccade.data.pictures import Caption, held_out, read_captions
+from saccade.data.pictures import IMAGE_PLACES, Caption, held_out, images_beside, read_captions
 from saccade.errors import SaccadeError
 
 PARTS = ("train", "valid", "test")
@@ -70,7 +70,7 @@ class WordImages:
         listed = self.parts[part] if part in self.parts else _listed(self.lists[part])
         words: list[Word] = []
         broken: list[str] = []
-        with open_files(self._images(part)) as files:
+        with open_files(self._images(part, listed[0].image)) as files:
             for each in listed:
                 try:
                     pixels = read_image(files.read(each.image), each.image, first_frame=True)
@@ -82,11 +82,10 @@ class WordImages:
             raise SaccadeError(f"{self.data}: no image of the part {part} can be read: {broken[0]}")
         return words, broken
 
-    def _images(self, part: str) -> Path:
+    def _images(self, part: str, image: str) -> Path:
         path = self.lists.get(part, self.lists["train"])
         stem = path.name.split(".")[0]
-        called = (path.with_name(name) for name in (f"{stem}.zip", f"{stem}.tar", stem, "images.zip", "images"))
-        return next((each for each in called if each.exists()), path.parent)
+        return images_beside(path, image, (f"{stem}.zip", f"{stem}.tar", stem, *IMAGE_PLACES))
 
 
 def framed(pixels: Pixels, size: tuple[int, int]) -> Pixels:
@@ -104,6 +103,8 @@ def _listed(path: Path) -> list[Caption]:
             f"{path}: words come as a .tsv, a file and its text in each line, or as a folder with train.tsv"
         )
     found = [each for each in read_captions(path) if each.line > 1 or (each.image, each.captions) != TITLE]
+    if not found:
+        raise SaccadeError(f"{path}: no words in it")
     for each in found:
         if len(each.captions) > 1:
             raise SaccadeError(f"{path}:{each.line}: {each.image} has several texts: {' and '.join(each.captions)}")

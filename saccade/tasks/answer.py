@@ -29,7 +29,7 @@ from saccade.metrics import Score, accuracy, macro_f1
 from saccade.metrics.score import exchanged
 from saccade.models import ANSWERERS
 from saccade.models.ask_attend_answer import Answerer
-from saccade.tasks.answers import at_rest
+from saccade.tasks.answers import at_rest, refuse_target
 from saccade.tasks.asking import look_while_answering
 from saccade.tasks.base import Answer, Loss, Prediction, Scores, Term
 from saccade.tasks.sights import look_at_image
@@ -211,14 +211,10 @@ class AnswerQuestions:
         return [*scores, *_by_sort(asked, answers)]
 
     def look(
-        self,
-        model: Answerer,
-        text: str,
-        target: str | None = None,  # noqa: ARG002 - no answer is written that could be forced
-        *,
-        pieces: bool = False,
+        self, model: Answerer, text: str, target: str | None = None, *, pieces: bool = False
     ) -> list[AttentionMap]:
         """Each word of the question over the image; then how the image encoder looked at it, where it attends."""
+        refuse_target(target)
         read = self._read(text)
         if isinstance(read, str):
             raise SaccadeError(read)

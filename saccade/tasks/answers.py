@@ -29,6 +29,7 @@ from saccade.decode import (
     search,
     without,
 )
+from saccade.errors import SaccadeError
 from saccade.models.shapes import Memory
 from saccade.nn.cache import Past
 
@@ -115,6 +116,12 @@ def search_answers(
         for number, hypotheses in zip(chunk, found, strict=True):
             answers[number] = hypotheses
     return answers
+
+
+def refuse_target(target: str | None, instead: str = "leave the target out") -> None:
+    """Where no answer is written, none can be forced."""
+    if target is not None:
+        raise SaccadeError(f"this model writes no answer that could be {target!r}: {instead}")
 
 
 @contextmanager

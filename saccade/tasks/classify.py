@@ -28,13 +28,15 @@ from saccade.metrics import Score, share_score
 from saccade.models import LANGUAGE_MODELS, TEXT_ENCODERS
 from saccade.models.text_classifier import CausalBody, TextClassifier
 from saccade.nn.low_rank import adapt
-from saccade.tasks.answers import at_rest
+from saccade.tasks.answers import at_rest, refuse_target
 from saccade.tasks.base import Answer, Loss, Prediction, Scores, Term
 from saccade.tasks.labels import label_scores
 from saccade.tasks.running_text import average_first
 from saccade.tasks.written import padded
 
 LABELS = "labels.json"
+STARTS = ("language", "masked", "permuted")  # tasks whose models have a body to go on from
+EMPTY = "is empty: there is nothing to label"
 AT_ONCE = 64  # texts that are labelled together
 HELD_OUT = 0.1  # share of the texts that are held out where no validation file is given
 
@@ -61,8 +63,9 @@ class Classify:
         self.labels: tuple[str, ...] = ()
         self.threshold = 0.0  # below it a text is said to be outside all classes
         self._lexicon: Lexicon | None = None
-        if recipe.train.start is None:
-            self._check_model()
+        kinds = LANGUAGE_MODELS | TEXT_ENCODERS
+        if recipe.train.start is None and recipe.model.kind not in kinds:
+            raise SaccadeError(f"model.kind {recipe.model.kind!r} reads no text; there are {', '.join(kinds)}")
 
     @property
     def lexicon(self) -> Lexicon:
@@ -72,13 +75,17 @@ class Classify:
 
     def start(self, vocabulary: Path, recipe: Recipe) -> None:
         """The other run's vocabulary, its model, and no longer texts than it has learned to read."""
+        if recipe.task.kind not in STARTS:
+            raise SaccadeError(
+                f"train.start: a run of the task {recipe.task.kind} gives no text body to start from; "
+                f"runs of {', '.join(STARTS)} do"
+            )
         self._lexicon = Lexicon.load(vocabulary)
         own = self.settings.longest
         longest: int = getattr(recipe.task, "window", None) or getattr(recipe.task, "longest", own) or own
         settings = self.settings.model_copy(update={"longest": min(self.settings.longest, longest)})
         self.recipe = self.recipe.model_copy(update={"model": recipe.model, "task": settings})
         self.settings = settings
-        self._check_model()
 
     def adopt(self, model: TextClassifier, tensors: Mapping[str, Tensor]) -> Sequence[str]:
         """The body, by name; what the head of the other run was is left."""
@@ -185,7 +192,7 @@ class Classify:
         found = []
         for number, (text, blank) in enumerate(zip(inputs, empty, strict=True), start=1):
             if blank:
-                found.append(Prediction(text, refusal=f"input {number} is empty: there is nothing to label"))
+                found.append(Prediction(text, refusal=f"input {number} {EMPTY}"))
                 continue
             share = next(shares)
             top = share.topk(best)
@@ -242,14 +249,12 @@ class Classify:
         self.threshold = conclusions.get("threshold", 0.0)
 
     def look(
-        self,
-        model: TextClassifier,
-        text: str,
-        target: str | None = None,  # noqa: ARG002 - no answer is written that could be forced
-        *,
-        pieces: bool = False,
+        self, model: TextClassifier, text: str, target: str | None = None, *, pieces: bool = False
     ) -> list[AttentionMap]:
         """Where every attention looked: the pool first, if it is one, else the average of all."""
+        refuse_target(target)
+        if not text.strip():
+            raise SaccadeError(f"the text {EMPTY}")
         ids = self._framed([text])[0]
         with at_rest(model), record(model) as recording:
             share = model(torch.tensor([ids]), torch.ones(1, len(ids), dtype=torch.bool)).softmax(-1)[0]
@@ -300,8 +305,3 @@ class Classify:
     def _label(self, share: Tensor) -> str:
         outside = self.settings.outside
         return outside if outside and float(share.max()) < self.threshold else self.labels[int(share.argmax())]
-
-    def _check_model(self) -> None:
-        kinds = LANGUAGE_MODELS | TEXT_ENCODERS
-        if self.recipe.model.kind not in kinds:
-            raise SaccadeError(f"model.kind {self.recipe.model.kind!r} reads no text; there are {', '.join(kinds)}")

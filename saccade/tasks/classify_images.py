@@ -34,7 +34,7 @@ from saccade.metrics import Confusion, Score, confusion
 from saccade.modality.image import Augment, to_tensor
 from saccade.models import IMAGE_CLASSIFIERS
 from saccade.models.shapes import EncoderOnly
-from saccade.tasks.answers import at_rest
+from saccade.tasks.answers import at_rest, refuse_target
 from saccade.tasks.base import Answer, Loss, Prediction, Scores, Term
 from saccade.tasks.labels import label_scores
 from saccade.tasks.sights import look_at_image
@@ -190,11 +190,12 @@ class ClassifyImages:
         self,
         model: EncoderOnly,
         text: str,
-        target: str | None = None,  # noqa: ARG002 - no answer is written that could be forced
+        target: str | None = None,
         *,
         pieces: bool = False,  # noqa: ARG002
     ) -> list[AttentionMap]:
         """Where the model looks in an image file: how the image comes to the answer, then every layer."""
+        refuse_target(target)
         pixels = self._read([text])[0]
         if isinstance(pixels, str):
             raise SaccadeError(pixels)

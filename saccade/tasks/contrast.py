@@ -177,8 +177,8 @@ class Contrast:
         refusals = {name: each for name, each in found if isinstance(each, str)}
         pixels = {name: each for name, each in found if not isinstance(each, str)}
         if not pixels:
-            alone = "there is no image among the inputs that this text could be compared with"
-            return [Prediction(each, refusal=refusals.get(each, alone)) for each in inputs]
+            alone = "there is no image among the inputs that {!r} could be compared with"
+            return [Prediction(each, refusal=refusals.get(each, alone.format(each))) for each in inputs]
         best = 1 if method is None else method.best
         answers = self.space(model).matched(texts or self._captions(), pixels, best)
         return [

@@ -11,9 +11,11 @@ from torch import Tensor
 
 from saccade.data.cloze import CONTEXT
 from saccade.data.lexicon import Lexicon
+from saccade.data.vocab import shortened
 from saccade.decode import Method, Sample
 from saccade.errors import SaccadeError
 from saccade.maps.render import AttentionMap, Tokens
+from saccade.tasks.answers import refuse_target
 from saccade.tasks.base import Answer, Prediction
 from saccade.tasks.gaps import Ask, GapBatch
 from saccade.tasks.running_text import average_first
@@ -46,7 +48,9 @@ def read_gaps(text: str, lexicon: Lexicon, longest: int) -> Cloze:
         ids.append(marks.pad if marks.mask is None else marks.mask)
     ids += [*lexicon.encode(parts[-1]), marks.end]
     if len(ids) > longest:
-        raise SaccadeError(f"the text has {len(ids)} tokens with its marks, and the model reads {longest} at most")
+        raise SaccadeError(
+            f"{shortened([text])!r} has {len(ids)} tokens with its marks, and the model reads {longest} at most"
+        )
     return Cloze(torch.tensor([ids]), tuple(gaps), tuple(words))
 
 
@@ -106,8 +110,9 @@ def samples(batch: GapBatch, log_p: Tensor, lexicon: Lexicon) -> list[tuple[str,
 
 def read_to_look(text: str, target: str | None, lexicon: Lexicon, longest: int) -> Cloze:
     """As `read_gaps`; there is no answer to be written."""
-    if target is not None:
-        raise SaccadeError("this model writes no answer: put the words into the text itself, in place of [MASK]")
+    refuse_target(target, f"put the words into the text itself, in place of {SPELLED}")
+    if not text.strip():
+        raise SaccadeError("the text is empty: there is nothing to look at")
     return read_gaps(text, lexicon, longest)
 
 

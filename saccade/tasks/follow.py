@@ -50,7 +50,10 @@ class Follow:
     def fitted(self) -> tuple[Recipe, Sequence[str]]:
         train, valid = self._held
         if not train or not valid:
-            raise SaccadeError(f"{self.settings.data}: {len(train) + len(valid)} commands are too few")
+            raise SaccadeError(
+                f"{self.settings.data}: {len(train)} commands are left for training and {len(valid)} for validation; "
+                f"give more, or another task.valid_examples than {self.settings.valid_examples}"
+            )
         return self.recipe, [f"{len(train):,} commands to train on, {len(valid):,} to validate on"]
 
     def prepare(self, directory: Path) -> None:

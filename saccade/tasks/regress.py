@@ -22,7 +22,7 @@ from saccade.maps.record import record
 from saccade.maps.render import AttentionMap, Tokens
 from saccade.metrics import Score, bootstrap_interval
 from saccade.models.kernel import KernelRegression
-from saccade.tasks.answers import at_rest
+from saccade.tasks.answers import at_rest, refuse_target
 from saccade.tasks.base import Answer, Loss, Prediction, Scores, Term
 
 FILE = "table.json"
@@ -61,7 +61,8 @@ class Regress:
             rows = read_table(settings.data)
         held = np.array([hash_of(" ".join(map(repr, row))) < HELD_OUT * (1 << 64) for row in rows.tolist()])
         if held.all() or not held.any() or (~held).sum() < 2:
-            raise SaccadeError(f"{len(rows)} examples are too few to train and to validate on")
+            where = settings.data or "task.examples"
+            raise SaccadeError(f"{where}: {len(rows)} examples are too few to train and to validate on")
         return rows[~held], rows[held]
 
     def prepare(self, directory: Path) -> None:
@@ -152,11 +153,12 @@ class Regress:
         self,
         model: KernelRegression,
         text: str,
-        target: str | None = None,  # noqa: ARG002
+        target: str | None = None,
         *,
         pieces: bool = False,  # noqa: ARG002
     ) -> list[AttentionMap]:
         """Which examples the answer was made of; several inputs between semicolons give several rows."""
+        refuse_target(target)
         points = np.stack([self._read(part) for part in text.split(";")])
         with at_rest(model), record(model) as recording:
             model(self._scaled_inputs(points))

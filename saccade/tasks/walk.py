@@ -69,7 +69,8 @@ class FollowRoutes:
 
     def fitted(self) -> tuple[Recipe, Sequence[str]]:
         what = "sentences" if self.settings.sentences == "single" else "paragraphs"
-        held = f"map {self.settings.test_map!r} is held out"
+        test_map = self.settings.test_map
+        held = "no map is held out" if test_map is None else f"map {test_map!r} is held out"
         train, valid = (self.routes(split) for split in ("train", "valid"))
         return self.recipe, [f"{len(train):,} {what} to train on, {len(valid):,} to validate on; {held}"]
 
@@ -95,15 +96,20 @@ class FollowRoutes:
     @cached_property
     def _read(self) -> tuple[dict[str, FloorPlan], list[Paragraph]]:
         plans, paragraphs = read_routes(self.settings.data)
-        if self.settings.test_map not in plans:
-            near = did_you_mean(self.settings.test_map, list(plans)) or f"; the maps are {', '.join(plans)}"
-            raise SaccadeError(f"task.test_map {self.settings.test_map!r} is no map of {self.settings.data}{near}")
+        test_map = self.settings.test_map
+        if test_map is not None and test_map not in plans:
+            near = did_you_mean(test_map, list(plans)) or f"; the maps are {', '.join(plans)}"
+            raise SaccadeError(
+                f"task.test_map {test_map!r} is no map of {self.settings.data}{near}; task.test_map=null holds out none"
+            )
         return plans, paragraphs
 
     def routes(self, split: str) -> list[Route]:
         """Of the other maps, or of the one that is held out; never both."""
-        paragraphs = self._read[1]
-        tested = [each.ways[0][0].map == self.settings.test_map for each in paragraphs]
+        paragraphs, test_map = self._read[1], self.settings.test_map
+        if split == "test" and test_map is None:
+            raise SaccadeError("there is no test part: task.test_map is null; train with a map that is held out")
+        tested = [each.ways[0][0].map == test_map for each in paragraphs]
         if split == "test":
             chosen = [each for each, test in zip(paragraphs, tested, strict=True) if test]
         else:
@@ -111,7 +117,11 @@ class FollowRoutes:
             held = [hash_of(" ".join(each.sentences)) < self.settings.valid * (1 << 64) for each in known]
             chosen = [each for each, held_out in zip(known, held, strict=True) if held_out == (split == "valid")]
         if not chosen:
-            raise SaccadeError(f"{self.settings.data}: {len(paragraphs)} paragraphs leave none for the part {split!r}")
+            holds = f"task.test_map {test_map!r} holds out {sum(tested)}"
+            reason = holds if split == "test" or all(tested) else f"task.valid is {self.settings.valid}"
+            raise SaccadeError(
+                f"{self.settings.data}: {len(paragraphs)} paragraphs leave none for the part {split!r}; {reason}"
+            )
         return routes_of(chosen, self.settings.sentences)
 
     def examples(self, split: str) -> Sequence[Pair]:
