@@ -49,6 +49,13 @@ def test_rules_are_held_out_whole(tmp_path: Path) -> None:
     assert set(read_groups(str(seen))) <= {str(rule) for rule in known}
 
 
+def test_files_that_are_there_are_not_written_over(tmp_path: Path) -> None:
+    (tmp_path / "held_out.tsv").write_text("mine")
+    with pytest.raises(SaccadeError, match=r"held_out\.tsv: is there already"):
+        write_transformations(tmp_path, texts=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["held_out.tsv"]
+
+
 def test_a_rule_rearranges_letters_and_puts_others_around_them() -> None:
     for left, right in pairs(Rule("reversed", "X", ""), 20, np.random.default_rng(0)):
         assert right == "X" + left[::-1]

@@ -114,6 +114,19 @@ def test_a_list_of_ones_own_has_its_images_beside_it(tmp_path: Path) -> None:
         words.read("test")
 
 
+def test_a_list_may_name_the_folder_that_is_called_like_it(tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+    for number in range(9):
+        Image.fromarray(crop("ab", number)).save(tmp_path / "train" / f"{number}.png")
+    lines = "".join(f"train/{number}.png\tab\n" for number in range(9))
+    (tmp_path / "train.tsv").write_text(f"file\ttext\n{lines}", encoding="utf-8")
+    (tmp_path / "test.tsv").write_text("file\ttext\n", encoding="utf-8")
+    words = WordImages(str(tmp_path), valid=0.4)
+    assert sum(len(words.read(part)[0]) for part in ("train", "valid")) == 9
+    with pytest.raises(SaccadeError, match=r"test\.tsv: no words in it"):
+        words.read("test")
+
+
 def test_a_validation_list_is_used_as_it_is(tmp_path: Path) -> None:
     write_words(tmp_path, "train", TEXTS, title=False)
     write_words(tmp_path, "valid", TEXTS[:2])

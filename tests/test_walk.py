@@ -57,6 +57,11 @@ def task_of(data: Path, sentences: str = "single", headings: str = "usual") -> F
     return task
 
 
+def holding_out(task: FollowRoutes, test_map: str | None) -> FollowRoutes:
+    settings = task.settings.model_copy(update={"test_map": test_map})
+    return FollowRoutes(task.recipe.model_copy(update={"task": settings}))
+
+
 @pytest.fixture(scope="module")
 def walker(tmp_path_factory: pytest.TempPathFactory) -> Predictor:
     folder = tmp_path_factory.mktemp("walk")
@@ -186,11 +191,19 @@ def test_the_parts_share_no_paragraph_and_the_test_map_is_in_none_but_its_own(tm
     assert maps == {"train": {"oak", "elm"}, "valid": {"oak", "elm"}, "test": {"fir"}}
     places = [{route.where for route in task.routes(split)} for split in ("train", "valid", "test")]
     assert sum(map(len, places)) == len(set.union(*places)) == 600
-    unknown = TASKS["walk"](
-        task.recipe.model_copy(update={"task": task.settings.model_copy(update={"test_map": "fri"})})
-    )
-    with pytest.raises(SaccadeError, match=r"test_map 'fri' is no map .*did you mean 'fir'"):
-        unknown.fitted()
+    with pytest.raises(SaccadeError, match=r"test_map 'fri' is no map .*did you mean 'fir'.*task.test_map=null"):
+        holding_out(task, "fri").fitted()
+
+
+def test_no_map_need_be_held_out_and_a_map_that_takes_everything_is_named(tmp_path: Path) -> None:
+    task = task_of(written(tmp_path / "one.json"))
+    with pytest.raises(SaccadeError, match=r"1 paragraphs leave none for the part 'train'; task.test_map 'corner'"):
+        holding_out(task, "corner").fitted()
+    everywhere = holding_out(task_of(write_corridors(tmp_path / "corridors.json")), None)
+    assert {route.start.map for route in everywhere.routes("train")} == {"oak", "elm", "fir"}
+    assert "no map is held out" in everywhere.fitted()[1][0]
+    with pytest.raises(SaccadeError, match=r"no test part: task.test_map is null"):
+        everywhere.routes("test")
 
 
 def test_a_sentence_wants_the_heading_and_a_paragraph_the_position_alone(tmp_path: Path) -> None:

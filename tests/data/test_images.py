@@ -177,8 +177,9 @@ def claiming(width: int, height: int) -> bytes:
 @pytest.mark.parametrize("side", [7_072, 10_000, 13_000, 40_000])
 def test_too_many_pixels_are_refused_before_they_are_decoded(side: int) -> None:
     assert side * side > MOST_PIXELS
-    with pytest.raises(SaccadeError, match=r"bomb\.png: .*50,000,000"):
+    with pytest.raises(SaccadeError, match=r"bomb\.png: .*50,000,000") as refused:
         read_image(claiming(side, side), "bomb.png")
+    assert "exceeds limit" not in str(refused.value)  # the decoder has another one
     with pytest.raises(SaccadeError, match="cannot read the image"):  # as many as are allowed: it is looked at
         read_image(claiming(10_000, 5_000), "large.png")
 

@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from saccade.data.archives import open_files
+from saccade.data.captioned import CaptionedImages
 from saccade.data.pictures import (
     Source,
     caption_list,
@@ -200,12 +201,11 @@ def test_captions_are_read_from_a_table_and_images_lie_beside_it(tmp_path: Path)
         ("in/a.png", ("one", "three"), None),
         ("in/b.png", ("two, too",), None),
     ]
-    assert images_beside(table) == tmp_path
+    assert images_beside(table, "in/a.png") == tmp_path
     (tmp_path / "images").mkdir()
-    assert images_beside(table) == tmp_path / "images"
+    assert images_beside(table, "in/a.png") == tmp_path / "images"
     (tmp_path / "images.zip").write_bytes(b"")
-    assert images_beside(table) == tmp_path / "images.zip"
-    assert images_beside(table, "elsewhere") == Path("elsewhere")
+    assert images_beside(table, "in/a.png") == tmp_path / "images.zip"
     table.write_text("a.png one\n")
     with pytest.raises(
         SaccadeError, match=r"captions.tsv:1: a line is an image, a tab and its caption; got 'a.png one'"
@@ -214,6 +214,20 @@ def test_captions_are_read_from_a_table_and_images_lie_beside_it(tmp_path: Path)
     table.write_text("\n")
     with pytest.raises(SaccadeError, match="no captions in it"):
         read_captions(table)
+
+
+@pytest.mark.parametrize("named", ["", "images/"])
+def test_a_list_names_its_images_from_its_own_folder_or_from_the_folder_of_images(named: str, tmp_path: Path) -> None:
+    folder(tmp_path / "images", *(f"{number}.png" for number in range(9)))
+    table = tmp_path / "captions.tsv"
+    table.write_text("".join(f"{named}{number}.png\tred\n" for number in range(9)))
+    data = CaptionedImages(str(table), valid=0.4)
+    assert sum(len(data.read(part)[0]) for part in ("train", "valid")) == 9
+    data = CaptionedImages(str(table), images=str(tmp_path / named), valid=0.4)  # where the user says, and nowhere else
+    with pytest.raises(SaccadeError, match="has no file"):
+        data.read("train")
+    folder(tmp_path, "0.png")  # what is in both places is that of the folder of images
+    assert images_beside(table, "0.png") == tmp_path / "images"
 
 
 def test_a_folder_without_a_list_of_captions_says_what_it_would_be_called(tmp_path: Path) -> None:

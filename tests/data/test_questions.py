@@ -109,6 +109,16 @@ def test_a_list_that_is_none_is_refused(tmp_path: Path, text: str, message: str)
         _ = AskedImages(str(tmp_path)).parts
 
 
+def test_a_table_may_name_the_folder_of_its_images(tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    for name in ("1.png", "2.png"):
+        (tmp_path / "images" / name).write_bytes(png(3))
+    rows = "images/1.png\twhy?\tred\ttrain\nimages/2.png\twhy?\tblue\tvalid\n"
+    (tmp_path / "questions.tsv").write_text(f"image\tquestion\tanswer\tsplit\n{rows}")
+    data = AskedImages(str(tmp_path), size=4)
+    assert [len(data.read(part)[0]) for part in ("train", "valid")] == [1, 1]
+
+
 def test_a_folder_without_questions_says_what_it_would_hold(tmp_path: Path) -> None:
     with pytest.raises(SaccadeError, match=r"questions\.tsv, cocoqa\.tsv or train_questions\.json"):
         _ = AskedImages(str(tmp_path)).parts

@@ -207,9 +207,11 @@ def test_who_does_not_see_has_no_map_over_the_image(task_of, data: Path) -> None
     assert over.rows.labels[0] == "(any question)"
 
 
-def test_half_an_input_cannot_be_looked_at(task_of, data: Path) -> None:
+def test_half_an_input_cannot_be_looked_at_and_no_answer_be_forced(task_of, data: Path) -> None:
     with pytest.raises(SaccadeError, match="a question after the image is missing"):
         predictor_of(task_of(data)).look("valid0.png:")
+    with pytest.raises(SaccadeError, match="writes no answer that could be 'red'"):
+        predictor_of(task_of(data)).look(f"valid0.png: {WHAT}", "red")
 
 
 def test_broken_images_and_long_questions_are_told(task_of, tmp_path: Path) -> None:

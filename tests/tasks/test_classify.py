@@ -140,6 +140,13 @@ def test_the_word_that_decided_is_seen(run: Path) -> None:
     torch.testing.assert_close(decided.weights.sum(-1), torch.ones_like(decided.weights.sum(-1)))
 
 
+def test_a_look_at_nothing_and_an_answer_to_be_forced_are_refused(run: Path) -> None:
+    with pytest.raises(SaccadeError, match="the text is empty"):
+        api.load(run).look(" ")
+    with pytest.raises(SaccadeError, match="writes no answer that could be 'machine'"):
+        api.load(run).look("dog is here now", "machine")
+
+
 @pytest.mark.parametrize("kind", ["gpt", "recurrent"])
 @pytest.mark.parametrize("pool", ["first", "last", "mean"])
 def test_any_reader_takes_any_pool(data: Path, tmp_path: Path, kind: str, pool: str) -> None:
@@ -195,7 +202,7 @@ def test_what_is_frozen_stays_and_the_rest_learns(data: Path, tmp_path: Path, pr
 
 def test_a_run_that_fits_nothing_is_refused(data: Path, tmp_path: Path) -> None:
     api.train("reverse", out=tmp_path / "reverse", settings=["train.steps=1", "task.train_examples=50"])
-    with pytest.raises(SaccadeError):
+    with pytest.raises(SaccadeError, match=r"task reverse gives no text body .* language, masked, permuted"):
         api.begin(
             "classify-quick",
             out=tmp_path / "run",

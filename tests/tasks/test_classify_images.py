@@ -151,6 +151,8 @@ def test_a_vision_transformer_shows_what_its_answer_is_made_of(trained: api.Pred
     assert all(float(each.weights.sum()) < 2 for each in layers)  # what the class token has of itself is not shown
     with pytest.raises(SaccadeError, match=r"nowhere.png"):
         trained.look("nowhere.png")
+    with pytest.raises(SaccadeError, match="writes no answer that could be 'red'"):
+        trained.look(picture, "red")
     name = trained.score().samples[0][0]  # as a report looks at what was scored
     assert trained.look(name)[0].columns.image.shape == (24, 24, 3)
 

@@ -216,6 +216,12 @@ def test_an_image_is_answered_with_known_captions(trained: api.Predictor, folder
     assert "bad.png: not an image" in (bad.refusal or "")
 
 
+def test_a_text_without_an_image_is_refused_by_name(trained: api.Predictor) -> None:
+    one, other = trained.predict(["a red circle", "two {}"])
+    assert one.refusal == "there is no image among the inputs that 'a red circle' could be compared with"
+    assert "'two {}'" in (other.refusal or "")
+
+
 def test_look_shows_which_image_a_text_chooses(trained: api.Predictor, folder: Path) -> None:
     own = trained.task.examples("valid")[3]
     chosen, *rest = trained.look(own.captions[0])

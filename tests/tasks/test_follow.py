@@ -61,3 +61,9 @@ def test_a_line_that_is_no_command_is_named(tmp_path: Path) -> None:
     (tmp_path / "bad").write_text("")
     with pytest.raises(SaccadeError, match="no text found"):
         read_commands(tmp_path / "bad")
+
+
+def test_commands_that_are_all_held_out_leave_none_and_the_setting_is_named(tmp_path: Path) -> None:
+    data = scan(tmp_path / "scan.txt")
+    with pytest.raises(SaccadeError, match=r"scan\.txt: 0 commands .* and 156 .* task.valid_examples than 500"):
+        api.begin("follow-quick", out=tmp_path / "run", settings=[f"task.data={data}", "task.valid_examples=500"])

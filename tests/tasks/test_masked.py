@@ -180,6 +180,7 @@ def test_a_text_without_a_gap_a_long_one_and_sampling_are_refused(predictor: Pre
     plain, long, good = predictor.predict(["ash fir", "[MASK] " * 30, "[MASK]"])
     assert plain.refusal == "nothing is hidden in 'ash fir': write [MASK] where a word is to be found"
     assert long.refusal is not None and "32 tokens" in long.refusal and "reads 18 at most" in long.refusal
+    assert long.refusal.startswith("'[MASK] [MASK]") and len(long.refusal) < 160
     assert good.refusal is None and good.text
     with pytest.raises(SaccadeError, match="not drawn"):
         predictor.predict(["[MASK]"], Sample())
@@ -221,8 +222,10 @@ def test_a_look_shows_all_layers_and_heads_behind_their_average(predictor: Predi
     assert maps[1].weights.shape == (2, 5, 5)
     torch.testing.assert_close(maps[1].weights.sum(-1), torch.ones(2, 5))
     torch.testing.assert_close(maps[0].weights[0], (maps[1].weights.mean(0) + maps[2].weights.mean(0)) / 2)
-    with pytest.raises(SaccadeError, match="writes no answer"):
+    with pytest.raises(SaccadeError, match=r"writes no answer that could be 'fir': put the words .* of \[MASK\]"):
         predictor.look("ash [MASK]", "fir")
+    with pytest.raises(SaccadeError, match="the text is empty"):
+        predictor.look("")
 
 
 @pytest.mark.parametrize("unit", ["pieces", "words", "characters"])

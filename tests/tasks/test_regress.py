@@ -71,6 +71,8 @@ def test_a_trained_model_needs_no_data_and_names_the_examples_it_used(run: Path)
     assert map_.rows.labels == ("0.5", "2.5")
     nearest = [float(map_.columns.labels[place]) for place in map_.mean.argmax(-1).tolist()]
     assert nearest == pytest.approx([0.5, 2.5], abs=0.3)
+    with pytest.raises(SaccadeError, match="writes no answer that could be '3'"):
+        model.look("0.5", "3")
 
 
 def test_the_gaussian_process_beside_it_is_the_formula(run: Path) -> None:
@@ -96,13 +98,17 @@ def test_a_table_of_ones_own_is_read_and_what_is_wrong_is_named(tmp_path: Path) 
     assert read_table(tmp_path / "t.csv").tolist() == [[1, 2, 3], [4, 5, 6]]
     for content, problem in (
         ("1\t2\n3\tx\n", ":2: 'x' is no number"),
-        ("1,2\n1,2,3\n", ":2: 3 columns, and 2"),
+        ("1,2\n1,2,3\n", ":2: 3 columns, and 2 in line 1"),
+        ("x,y\n1\n2,3\n", ":2: 1 columns, and 2 in line 1"),
         ("1,nan\n", ":1: a number that is not finite"),
         ("\n", "two columns"),
     ):
         (tmp_path / "t.csv").write_text(content)
         with pytest.raises(SaccadeError, match=problem):
             read_table(tmp_path / "t.csv")
+    (tmp_path / "t.csv").write_text("a title\n1,2\n")
+    with pytest.raises(SaccadeError, match=r"t\.csv: 1 examples are too few"):
+        api.begin("regress", out=tmp_path / "run", settings=[f"task.data={tmp_path / 't.csv'}"])
     with pytest.raises(SaccadeError, match="cannot regress; kernel can"):
         api.begin("regress", out=tmp_path / "run", settings=["model={kind: luong}"])
 
