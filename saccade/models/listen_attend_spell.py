@@ -55,7 +55,7 @@ def listen_attend_spell(settings: ListenAttendSpellSettings, features: int, targ
     """A pyramid of LSTMs in both directions, and a writer that looks at it before each letter."""
     pyramid = Pyramid(features, settings.listener, halvings=settings.halvings, dropout=settings.dropout)
     return with_writer(
-        Listener(pyramid), look_then_move(settings, pyramid.width, bounded=True), target_size, dropout=settings.dropout
+        Listener(pyramid), look_then_move(settings, pyramid.width), target_size, dropout=settings.dropout
     )
 
 

@@ -177,9 +177,7 @@ def convolutional(settings: ConvolutionalSettings, source_size: int, target_size
     )
 
 
-def look_then_move(
-    settings: WriterSettings, memory_width: int, *, gate: bool = False, bounded: bool = False
-) -> RecurrentDecoder:
+def look_then_move(settings: WriterSettings, memory_width: int, *, gate: bool = False) -> RecurrentDecoder:
     """A writer with additive attention to any memory of that width, and perhaps a gate for what it sees."""
     attention = Attention(
         settings.hidden,
@@ -196,7 +194,6 @@ def look_then_move(
         context="look-then-move",
         attention=attention,
         gate=gate,
-        bounded=bounded,
         dropout=settings.dropout,
     )
 
@@ -210,7 +207,6 @@ def without_attention(settings: WriterSettings, memory_width: int, *, context: C
         cell=settings.cell,
         layers=settings.layers,
         context=context,
-        bounded=False,
         dropout=settings.dropout,
     )
 

@@ -2,7 +2,7 @@
 
     show:    cells a_1 ... a_L = the grid of an image encoder + row and column;  s_0 = bridge(mean of all cells)
     attend:  c_t = sigmoid(w . s_{t-1} + b) sum_i alpha_ti a_i,  alpha_t = softmax over i of v . tanh(W s_{t-1} + U a_i)
-    tell:    s_t = LSTM(y_{t-1}, c_t, s_{t-1}),  p(y_t) = softmax(V W [y_{t-1}; s_t; c_t])
+    tell:    s_t = LSTM(y_{t-1}, c_t, s_{t-1}),  p(y_t) from W [y_{t-1}; s_t; c_t]
 
 Xu et al. 2015, "Show, attend and tell"; without attention c_t is the mean of all cells, as in Vinyals et al. 2015,
 "Show and tell", but seen at each step. In the Transformer (Vaswani et al. 2017) the cells take the place of the source.

@@ -6,9 +6,9 @@
     move-then-look:  s_t = g(y_{t-1}, s_{t-1}),  c_t = attend(s_t, h)                           (Luong et al. 2015)
     gate:            c_t <- sigmoid(w . s_{t-1} + b) c_t, of look-then-move                     (Xu et al. 2015)
 
-The readout sees all there is: tanh(W [y_{t-1}; s_t; c_t]) where it is bounded (Luong et al. 2015; Chan et al. 2016),
-else without the tanh (Xu et al. 2015). With thousands of words a bounded one learns later: it waits for the output's
-weights to grow, and until then words that are usual drown what was read or seen.
+The readout sees all there is: W [y_{t-1}; s_t; c_t] (Xu et al. 2015); with move-then-look, its tanh (Luong et al. 2015).
+With thousands of words a bounded readout learns later: it waits for the output's weights to grow, and until then words
+that are usual drown what was read or seen.
 """
 
 from __future__ import annotations
@@ -138,7 +138,6 @@ class RecurrentDecoder(nn.Module):
         attention: Attention | None = None,
         feed: bool = False,
         gate: bool = False,
-        bounded: bool = True,
         dropout: float = 0.0,
     ):
         super().__init__()
@@ -149,7 +148,7 @@ class RecurrentDecoder(nn.Module):
             raise ValueError(f"context {context!r} {'needs an' if attends else 'has no use for an'} attention")
         if gate and context != "look-then-move":
             raise ValueError(f"a gate is for what is seen before the move; got context {context!r}")
-        self.context, self.feed, self.attention, self.bounded = context, feed, attention, bounded
+        self.context, self.feed, self.attention = context, feed, attention
         self.gate = nn.Linear(hidden, 1) if gate else None
         context_width = {"once": 0, "each": memory_width}.get(context) if attention is None else attention.context_width
         assert context_width is not None
@@ -209,7 +208,7 @@ class RecurrentDecoder(nn.Module):
             context = self._look(moved, memory)
         seen = [x, moved] if context is None else [x, moved, context]
         readout = self.readout(self.dropout(torch.cat(seen, dim=-1)))
-        readout = torch.tanh(readout) if self.bounded else readout
+        readout = torch.tanh(readout) if self.context == "move-then-look" else readout
         return self.dropout(readout), RecurrentState(hidden, readout[:, -1:])
 
     def _look(self, query: Tensor, memory: RecurrentMemory) -> Tensor:

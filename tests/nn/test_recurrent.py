@@ -138,7 +138,7 @@ def test_a_decoder_that_got_its_context_once_equals_its_cell_s_formula(cell):
     state = (first[:, :HIDDEN], first[:, HIDDEN:]) if cell == "lstm" else first
     moved, last = f.unroll(partial(STEPS[cell], **parameters_of(decoder.cell)), x, state)
     seen = torch.cat([x, moved], dim=-1)
-    expected = f.tanh(f.linear(seen, decoder.readout.weight, decoder.readout.bias))
+    expected = f.linear(seen, decoder.readout.weight, decoder.readout.bias)
     assert_agree(ours, expected, x, *decoder.parameters())
     for part, theirs in zip(after.hidden, last if cell == "lstm" else (last,), strict=True):
         assert_close(part[:, 0], theirs)
@@ -152,7 +152,7 @@ def test_a_decoder_that_gets_its_context_at_each_step_equals_the_fixed_context_f
     state, outputs = first_state(decoder, summary), []
     for word in x.unbind(1):
         logits, state = f.fixed_context_step(word, state, summary[:, -1], weights_of(decoder))
-        outputs.append(f.tanh(logits))
+        outputs.append(logits)
     assert_agree(ours, torch.stack(outputs, dim=1), x, *decoder.parameters())
 
 
@@ -175,7 +175,7 @@ def test_look_then_move_equals_the_formula_of_bahdanau():
         step = f.bahdanau_step(word, state, states, weights, mask)
         assert_close(look[:, 0, 0], step.weights)
         state = step.state
-        outputs.append(f.tanh(step.logits))
+        outputs.append(step.logits)
     assert_agree(ours, torch.stack(outputs, dim=1), x, states, *decoder.parameters())
     assert_close(after.hidden[0][:, 0], state)
 
@@ -235,15 +235,8 @@ def test_a_gate_scales_what_is_seen_by_what_the_old_state_says(cell):
     context = torch.sigmoid(decoder.gate(asks)) * decoder.attention(asks, memory.kv)
     layers_first = tuple(part.transpose(0, 1).contiguous() for part in before.hidden)
     moved, _ = decoder.cell(torch.cat([x, context], -1), layers_first if cell == "lstm" else layers_first[0])
-    expected = torch.tanh(decoder.readout(torch.cat([x, moved, context], dim=-1)))
+    expected = decoder.readout(torch.cat([x, moved, context], dim=-1))
     assert_close(decoder(x, memory, before)[0], expected)
-
-
-def test_a_readout_without_bounds_is_the_one_of_show_attend_and_tell():
-    free, bounded = decoder_of("look-then-move", bounded=False), decoder_of("look-then-move")
-    bounded.load_state_dict(free.state_dict())
-    x, memory = torch.randn(2, 3, WIDTH), free.remember(*source())
-    assert_close(torch.tanh(free(x, memory, free.begin(memory))[0]), bounded(x, memory, bounded.begin(memory))[0])
 
 
 def test_a_closed_gate_sees_nothing_and_an_open_one_all():
