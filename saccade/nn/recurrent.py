@@ -6,9 +6,9 @@
     move-then-look:  s_t = g(y_{t-1}, s_{t-1}),  c_t = attend(s_t, h)                           (Luong et al. 2015)
     gate:            c_t <- sigmoid(w . s_{t-1} + b) c_t, of look-then-move                     (Xu et al. 2015)
 
-The readout sees all there is: W [y_{t-1}; s_t; c_t] (Xu et al. 2015); with move-then-look, its tanh (Luong et al. 2015).
-With thousands of words a bounded readout learns later: it waits for the output's weights to grow, and until then words
-that are usual drown what was read or seen.
+The readout sees all there is: W [y_{t-1}; s_t; c_t] (Xu et al. 2015); with move-then-look, its tanh (Luong et al.
+2015). With thousands of words a bounded readout learns later: it waits for the output's weights to grow, and until then
+words that are usual drown what was read or seen.
 """
 
 from __future__ import annotations
