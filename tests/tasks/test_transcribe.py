@@ -63,7 +63,7 @@ def test_evaluation_tells_errors_baselines_and_the_control_with_intervals(run: P
         assert names[3].startswith("WER of always ")
         assert names[-1] == "WER with recordings and transcripts shuffled"
         assert all(score.interval is not None for score in scores)
-    with pytest.raises(SaccadeError, match=r"no part called 'dev'; there are train, valid, test"):
+    with pytest.raises(SaccadeError, match=r"no part 'dev' to be scored; there are valid and test"):
         model.evaluate("dev")
 
 
