@@ -22,6 +22,7 @@ from saccade.decode import Method
 from saccade.errors import SaccadeError
 from saccade.maps.record import record
 from saccade.maps.render import AttentionMap, Tokens
+from saccade.maps.text import LABEL
 from saccade.metrics import Score, accuracy, recalls
 from saccade.modality.image import Augment
 from saccade.models import CONTRASTIVE_MODELS
@@ -248,7 +249,8 @@ class Contrast:
         maps = []
         if len(names) > 1:
             chosen = space.chances(space.texts(texts), torch.cat(looked))
-            maps += [AttentionMap("which image each text chooses", chosen[None], Tokens(texts), Tokens(tuple(names)))]
+            ends = Tokens(tuple(map(_end_of, names)))
+            maps += [AttentionMap("which image each text chooses", chosen[None], Tokens(texts), ends)]
         maps += self._reading(model, text, pieces)
         if given is not None:
             maps += look_at_image(model.left, given, "what the image is known by")  # type: ignore[arg-type]
@@ -307,3 +309,8 @@ class Contrast:
         layers = enumerate(recording, start=1)
         maps = [AttentionMap(f"text block {n}, self-attention", seen.weights[0], axis, axis) for n, seen in layers]
         return maps if pieces else [each.grouped(words, words) for each in maps]
+
+
+def _end_of(name: str) -> str:
+    """Of a long file name, where files of one place differ."""
+    return name if len(name) <= LABEL else f"…{name[1 - LABEL :]}"

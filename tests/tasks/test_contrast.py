@@ -20,6 +20,7 @@ from saccade.data.lexicon import CLIP_MERGES
 from saccade.decode import Beam
 from saccade.errors import SaccadeError
 from saccade.maps.render import Grid
+from saccade.tasks import contrast
 from saccade.tasks.contrast import Contrast
 from saccade.tasks.space import chance_of
 from tests.shapes import SHAPES, drawn, write_captions, write_classes
@@ -318,3 +319,8 @@ def test_broken_and_missing_images_are_told(tmp_path: Path) -> None:
 def test_a_picture_of_another_size_is_made_to_fit(trained: api.Predictor, tmp_path: Path) -> None:
     Image.new("L", (200, 90), 128).save(tmp_path / "grey.png")
     assert trained.predict([str(tmp_path / "grey.png")])[0].refusal is None
+
+
+def test_a_long_file_name_is_shown_by_its_end() -> None:
+    assert contrast._end_of("000000001180.jpg") == "…0001180.jpg"
+    assert contrast._end_of("a.jpg") == "a.jpg"
