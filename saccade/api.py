@@ -204,17 +204,18 @@ def pack(path: str | Path, out: str | Path, *, half: bool = True) -> Run:
     run, recipe, _ = _open(path, None)
     tensors, state = run.weights()
     kept = {name: tensor.half() if half and tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
-    values = {key: getattr(recipe.task, key, None) for key in FILES}
-    named = {key: Path(value).name for key, value in values.items() if isinstance(value, str)}
-    several = {
-        key: tuple(Path(each).name for each in value) for key, value in values.items() if isinstance(value, tuple)
-    }
-    packed = Run.create(
-        out, dump_recipe(recipe.model_copy(update={"task": recipe.task.model_copy(update=named | several)}))
-    )
+    named = {key: _without_folders(getattr(recipe.task, key)) for key in FILES if hasattr(recipe.task, key)}
+    packed = Run.create(out, dump_recipe(recipe.model_copy(update={"task": recipe.task.model_copy(update=named)})))
     shutil.copytree(run.vocab, packed.vocab, dirs_exist_ok=True)
     packed.save_final(kept, state)
     return packed
+
+
+def _without_folders(value: Any) -> Any:
+    """Names of files where there are paths; a share to be held out, or nothing, stays as it is."""
+    if isinstance(value, tuple):
+        return tuple(map(_without_folders, value))
+    return Path(value).name if isinstance(value, str) else value
 
 
 def make_task(recipe: Recipe) -> Task:

@@ -57,6 +57,12 @@ def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+def test_a_packed_run_names_its_tables_and_no_folder(run: Path, data: Path, tmp_path: Path) -> None:
+    packed = api.pack(run, tmp_path / "packed")
+    assert str(data.parent) not in packed.recipe_text and data.name in packed.recipe_text
+    assert api.load(tmp_path / "packed").recipe.task.data == (data.name,)
+
+
 def test_columns_go_by_name_or_number(tmp_path: Path) -> None:
     path = table(tmp_path / "a.tsv", [("1", "hello"), ("2", "world")], header="id\tsaid")
     found = read_labelled_texts([str(path)], text_column="said", label_column="1")
