@@ -17,6 +17,8 @@ from rich.console import Console
 
 from saccade import api, cli
 from saccade.cli import terminal
+from saccade.errors import SaccadeError
+from saccade.metrics import Score
 from saccade.train.run import Run
 
 TINY = (
@@ -355,3 +357,43 @@ def test_what_happens_now_and_then_is_told(tmp_path: Path) -> None:
     display.follow(training, Console(file=screen, width=100, highlight=False))
     assert "step 3  skipped, 1 in a row: the loss is not finite" in screen.getvalue()
     assert "step 4  out of memory: from here on every batch is cut into 2 parts" in screen.getvalue()
+
+
+def test_unwritable_places_are_refused_first(tmp_path: Path) -> None:
+    terminal.require_writable(None, None)
+    terminal.require_writable(tmp_path / "new" / "plot.png", tmp_path / "figures.json")
+    with pytest.raises(SaccadeError, match=r"plot\.bmp: cannot draw \.bmp; there are \.png, \.svg, \.pdf"):
+        terminal.require_writable(Path("plot.bmp"), None)
+    (tmp_path / "file").touch()
+    with pytest.raises(SaccadeError, match="file/figures"):
+        terminal.require_writable(None, tmp_path / "file" / "figures.json")
+    with pytest.raises(SaccadeError, match="cannot be written"):
+        terminal.require_writable(None, tmp_path)
+
+
+def test_scores_are_a_table_for_who_watches_and_whole_lines_for_who_pipes(monkeypatch: pytest.MonkeyPatch) -> None:
+    same = "tok:ptb-like|case:lower"
+    found = [Score("CIDEr-D", 67.9, (61.9, 73.4), same), Score("a name that is long " * 4, 3.7, (2.2, 5.4), same)]
+
+    def shown(terminal_: bool) -> list[str]:
+        file = io.StringIO()
+        monkeypatch.setattr(terminal, "out", Console(file=file, force_terminal=terminal_, width=80, color_system=None))
+        terminal.scores(found)
+        return file.getvalue().splitlines()
+
+    piped, watched = shown(False), shown(True)
+    assert piped == [f"{score}  {same}" for score in found]
+    assert max(map(len, watched)) <= 80
+    assert watched[-1] == same
+    assert sum(same in line for line in watched) == 1
+    assert watched[0].rstrip().endswith("67.9  [61.9, 73.4]")
+
+
+def test_evaluate_writes_its_scores_as_json(saccade, trained: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    code, out, _ = saccade("evaluate", str(trained), "--json", "scores/valid.json")
+    written = json.loads((tmp_path / "scores" / "valid.json").read_text())
+    assert code == 0
+    assert [score["name"] for score in written] == [line.rsplit(" ", 3)[0] for line in out.splitlines()]
+    assert written[0]["interval"][0] <= written[0]["value"] <= written[0]["interval"][1]
+    code, _, err = saccade("evaluate", str(trained), "--json", ".")
+    assert (code, "cannot be written" in err) == (2, True)

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Name = TypeVar("Name", bound=Hashable)
-FORMATS = (".png", ".svg", ".pdf")
 BUSY = 0.25  # load per processor, above which figures are doubtful
 SHORTEST = 0.02  # seconds that one timing lasts at least, so that the clock and its call do not count
 
@@ -121,19 +120,6 @@ def circumstances() -> dict[str, Any]:
         "load_before": round(os.getloadavg()[0], 2),
         "date": time.strftime("%Y-%m-%d"),
     }
-
-
-def require_writable(picture: Path | None, figures: Path | None) -> None:
-    """Refuse a place where results cannot go, before minutes are spent on them."""
-    if picture is not None and picture.suffix not in FORMATS:
-        raise SaccadeError(f"{picture}: cannot draw {picture.suffix or 'that'}; there are {', '.join(FORMATS)}")
-    for path in filter(None, (picture, figures)):
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise SaccadeError(f"{path}: {error.strerror}") from error
-        if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
-            raise SaccadeError(f"{path}: cannot be written")
 
 
 def save(content: Mapping[str, Any], json_path: Path | None, figure: Figure | None, picture: Path | None) -> None:

@@ -25,7 +25,7 @@ def bench_layers(
     """Recurrent, convolution and self-attention layers: time, memory, steps and path over sequence length."""
     from saccade.bench import layers, measure
 
-    measure.require_writable(out_, json_)
+    terminal.require_writable(out_, json_)
     result = layers.compare(layers.LENGTHS if lengths is None else layers.read_lengths(lengths), tell=terminal.say)
     terminal.out.print(layers.to_table(result))
     measure.save(result.content(), json_, layers.to_figure(result) if out_ else None, out_)
@@ -41,7 +41,7 @@ def bench_bottleneck(
     """Recurrent models without and with attention: exact answers over sequence length."""
     from saccade.bench import bottleneck, measure
 
-    measure.require_writable(out_, json_)
+    terminal.require_writable(out_, json_)
     result = bottleneck.measure(minutes, keep=keep, tell=terminal.say)
     terminal.out.print(bottleneck.to_table(result))
     measure.save(result.content(), json_, bottleneck.to_figure(result) if out_ else None, out_)
@@ -57,7 +57,7 @@ def bench_norms(
     """Pre-norm against post-norm, with and without warm-up: which trains, with curves."""
     from saccade.bench import measure, norms
 
-    measure.require_writable(out_, json_)
+    terminal.require_writable(out_, json_)
     result = norms.measure(minutes, keep=keep, tell=terminal.say)
     terminal.out.print(norms.to_table(result))
     measure.save(result.content(), json_, norms.to_figure(result) if out_ else None, out_)
@@ -72,7 +72,7 @@ def bench_translate(
     """Tokens per second of translation, against CTranslate2 and Hugging Face on the same weights."""
     from saccade.bench import measure, writing
 
-    measure.require_writable(None, json_)
+    terminal.require_writable(None, json_)
     wrong = set(size or ()) - set(writing.SIZES)
     if wrong:
         raise SaccadeError(f"--size {', '.join(sorted(wrong))}: there are {' and '.join(writing.SIZES)}")
@@ -89,7 +89,7 @@ def bench_generate(
     """Tokens per second of a language model of GPT-2 small's size, against CTranslate2 and Hugging Face."""
     from saccade.bench import measure, writing
 
-    measure.require_writable(None, json_)
+    terminal.require_writable(None, json_)
     race = writing.generate(rounds=rounds, tell=terminal.say)
     terminal.out.print(writing.to_table(race))
     measure.save(race.content(), json_, None, None)
@@ -104,7 +104,7 @@ def bench_train(
     """Tokens per second of training, against torch.nn.Transformer, Hugging Face and x-transformers."""
     from saccade.bench import measure, training
 
-    measure.require_writable(None, json_)
+    terminal.require_writable(None, json_)
     result = training.measure(training.named_size(size), rounds=rounds, tell=terminal.say)
     terminal.out.print(training.to_table(result))
     measure.save(result.content(), json_, None, None)
@@ -119,7 +119,7 @@ def bench_attention(
     """Fused and explicit attention: time and memory over sequence length; what the tap costs when it is off."""
     from saccade.bench import attention, layers, measure
 
-    measure.require_writable(out_, json_)
+    terminal.require_writable(out_, json_)
     wanted = attention.LENGTHS if lengths is None else layers.read_lengths(lengths)
     result = attention.measure(wanted, tell=terminal.say)
     terminal.out.print(attention.to_table(result), "", attention.tap_table(result), sep="\n")
@@ -131,7 +131,7 @@ def bench_start(json_: Figures = None) -> None:
     """Seconds until a new process has answered: the help, and a first translation."""
     from saccade.bench import measure, start
 
-    measure.require_writable(None, json_)
+    terminal.require_writable(None, json_)
     result = start.measure(tell=terminal.say)
     terminal.out.print(start.to_table(result))
     measure.save(result.content(), json_, None, None)
@@ -140,9 +140,9 @@ def bench_start(json_: Figures = None) -> None:
 @bench.command("regression")
 def bench_regression(out_: Plot = None) -> None:
     """Attention as kernel regression: the curves, what they were made of, and a real table."""
-    from saccade.bench import measure, regression
+    from saccade.bench import regression
 
-    measure.require_writable(out_, None)
+    terminal.require_writable(out_)
     found = regression.fits(terminal.say)
     terminal.out.print(regression.to_table(found))
     if out_ is not None:

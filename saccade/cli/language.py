@@ -147,10 +147,9 @@ def heads(
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
     from rich.table import Table
 
-    from saccade.bench.measure import require_writable
     from saccade.heads import Heads, remove_each
 
-    require_writable(out_, None)
+    terminal.require_writable(out_)
     predictor = terminal.loaded(run, step, threads)
     found: Heads | None = None
     columns = (TextColumn("removing heads"), MofNCompleteColumn(), BarColumn(16))

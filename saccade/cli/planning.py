@@ -120,9 +120,8 @@ def _sizes(picture: Path | None) -> None:
     from rich.table import Table
 
     from saccade import scaling
-    from saccade.bench.measure import require_writable
 
-    require_writable(picture, None)
+    terminal.require_writable(picture)
     counts = scaling.all_parameters()
     table = Table(
         "model",

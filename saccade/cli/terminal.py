@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from queue import Queue
@@ -11,15 +12,20 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from saccade.errors import SaccadeError
 
 if TYPE_CHECKING:
     from saccade.decode import Method
+    from saccade.metrics import Score, TextScore
     from saccade.predictor import Predictor
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
+
+PICTURES = (".png", ".svg", ".pdf")
 
 Settings = Annotated[
     list[str] | None,
@@ -46,6 +52,19 @@ def files(**paths: Path | None) -> list[str]:
     return [as_setting(f"task.{key}", str(path.resolve())) for key, path in paths.items() if path is not None]
 
 
+def require_writable(picture: Path | None, *others: Path | None) -> None:
+    """Refuse a place where results cannot go, before minutes are spent on them."""
+    if picture is not None and picture.suffix not in PICTURES:
+        raise SaccadeError(f"{picture}: cannot draw {picture.suffix or 'that'}; there are {', '.join(PICTURES)}")
+    for path in filter(None, (picture, *others)):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SaccadeError(f"{path}: {error.strerror}") from error
+        if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise SaccadeError(f"{path}: cannot be written")
+
+
 def say(text: str) -> None:
     out.print(text, markup=False, soft_wrap=True)
 
@@ -53,6 +72,23 @@ def say(text: str) -> None:
 def note(text: str) -> None:
     """Beside the output, for who watches."""
     err.print(text, style="dim", markup=False, soft_wrap=True)
+
+
+def scores(found: Sequence[Score | TextScore]) -> None:
+    """A table for who watches, with what all have in common said once; elsewhere a line for each."""
+    if not out.is_terminal:
+        for each in found:
+            say(f"{each}  {each.signature}".rstrip())
+        return
+    common = found[0].signature if len({each.signature for each in found}) == 1 else ""
+    table = Table(show_header=False, box=None, pad_edge=False)
+    for justify, style in (("left", ""), ("right", "bold"), ("left", ""), ("left", "dim")):
+        table.add_column(justify=justify, style=style, overflow="fold")  # type: ignore[arg-type]
+    for each in found:
+        table.add_row(*map(Text, (each.name, each.shown, each.ends, "" if common else each.signature)))
+    out.print(table)
+    if common:
+        out.print(common, style="dim", markup=False)
 
 
 def loaded(

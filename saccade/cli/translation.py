@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from saccade.cli import terminal
-from saccade.cli.terminal import Precise, RunPath, Settings, Step
+from saccade.cli.terminal import Figures, Precise, RunPath, Settings, Step
 from saccade.errors import SaccadeError
+
+if TYPE_CHECKING:
+    from saccade.metrics import Score, TextScore
 
 app = typer.Typer()
 
@@ -144,16 +149,17 @@ def evaluate(
     precision: Precise = "float32",
     threads: Annotated[int | None, typer.Option(min=1, max=256, help="Threads. (default: as torch finds them)")] = None,
     step: Step = None,
+    json_: Figures = None,
 ) -> None:
     """Score a model with 95% intervals: on files of translations, or on a part of the data it was made for."""
     from saccade.translation import evaluate_files
 
+    terminal.require_writable(None, output, json_)
     if source is None:
         if target or output is not None or precision != "float32":
             raise SaccadeError("--target, --output and --precision go with a --source")
         settings = [] if beam is None else [f"decode.beam={beam}"]
-        for figure in terminal.loaded(run, step, threads, settings).evaluate(split):
-            terminal.say(f"{figure}  {figure.signature}".rstrip())
+        _show(terminal.loaded(run, step, threads, settings).evaluate(split), json_)
         return
     predictor = terminal.loaded(run, step, threads, precision=precision)
     found = evaluate_files(predictor, source, target or (), terminal.method(predictor, beam, 1))
@@ -161,9 +167,14 @@ def evaluate(
         output.write_text("".join(f"{answer}\n" for answer in found.answers), encoding="utf-8")
     for refusal in found.refused:
         terminal.err.print(f"saccade: {refusal}", style="yellow", markup=False, soft_wrap=True)
-    for score in found.scores:
-        terminal.say(f"{score}  {score.signature}")
+    _show(found.scores, json_)
     terminal.say(f"{found.sentences:,} sentences, {found.cut} translations hit the length limit")
+
+
+def _show(scores: Sequence[Score | TextScore], path: Path | None) -> None:
+    terminal.scores(scores)
+    if path is not None:
+        path.write_text(json.dumps([asdict(score) for score in scores], indent=2, ensure_ascii=False), encoding="utf-8")
 
 
 @app.command()

@@ -24,9 +24,17 @@ class TextScore:
     signature: str
     margin: float | None = None
 
+    @property
+    def shown(self) -> str:
+        return f"{self.value:.1f}"
+
+    @property
+    def ends(self) -> str:
+        """The interval for people; nothing where there is none."""
+        return "" if self.margin is None else f"± {self.margin:.1f}"
+
     def __str__(self) -> str:
-        margin = "" if self.margin is None else f" ± {self.margin:.1f}"
-        return f"{self.name} {self.value:.1f}{margin}"
+        return f"{self.name} {self.shown} {self.ends}".rstrip()
 
 
 def bleu(
