@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -357,6 +358,17 @@ def test_a_look_shows_steps_against_words_on_the_map(walker: Predictor, tmp_path
     assert json.loads((tmp_path / "walk.json").read_text())["maps"][0]["axes"]["rows"]["poses"][1] == [1, 1, 0]
     texts = {text.get_text() for axes in figure_of([seen]).axes for text in axes.texts}
     assert {"1↰", "2", "3■"} <= texts
+
+
+def test_the_legend_of_a_small_map_stays_on_the_page(walker: Predictor) -> None:
+    (seen,) = walker.look("oak 1 1 90: Turn left, and go to the END.", "left forward stop")
+    floors = [f"carpet {number}" for number in range(len(seen.rows.corridors))]
+    corridors = tuple((*edge[:2], floor) for edge, floor in zip(seen.rows.corridors, floors, strict=True))
+    figure = figure_of([replace(seen, rows=replace(seen.rows, corridors=corridors))])
+    figure.draw_without_rendering()
+    plan = figure.axes[0].get_legend().get_window_extent()
+    assert len(floors) > 5
+    assert plan.x0 >= 0 and plan.y0 >= 0
 
 
 def test_a_step_that_leads_nowhere_and_the_same_way_twice_are_drawn(walker: Predictor) -> None:

@@ -16,6 +16,8 @@ from rich.table import Table
 
 from saccade import api
 from saccade.data.tables import curve
+from saccade.maps.axes import AttentionMap
+from saccade.maps.tables import draw_table
 from saccade.metrics import Score
 from saccade.tasks.regress import Regress
 
@@ -38,7 +40,7 @@ class Fit:
     scores: tuple[Score, ...]
     answers: np.ndarray | None = None
     process: np.ndarray | None = None  # what a Gaussian process with the same kernel answers
-    weights: np.ndarray | None = None  # (asked, examples)
+    seen: AttentionMap | None = None  # what was asked about, over the examples
 
 
 def fits(tell: Callable[[str], None]) -> list[Fit]:
@@ -70,9 +72,9 @@ def to_table(found: list[Fit]) -> Table:
 
 def to_figure(found: list[Fit]) -> Figure:
     """Curves above, and below them what each point of the curve was made of."""
-    curves = [fit for fit in found if fit.answers is not None and fit.weights is not None]
-    figure = Figure(figsize=(3.1 * len(curves), 5.6), layout="constrained")
-    for column, (fit, axes) in enumerate(zip(curves, figure.subplots(2, len(curves)).T, strict=True)):
+    curves = [(fit, fit.seen) for fit in found if fit.answers is not None and fit.seen is not None]
+    figure = Figure(figsize=(3.1 * len(curves), 6.0), layout="constrained")
+    for column, ((fit, seen), axes) in enumerate(zip(curves, figure.subplots(2, len(curves)).T, strict=True)):
         upper, lower = axes
         task = _task(fit.kernel)
         train, _ = task.tables
@@ -81,8 +83,8 @@ def to_figure(found: list[Fit]) -> Figure:
         upper.plot(ASKED, fit.process, color="#c0602f", linewidth=1, label="Gaussian process")
         upper.plot(ASKED, fit.answers, color="#1f5f9f", label="attention")
         upper.set_title(f"{fit.kernel}\nerror {fit.scores[0].shown}", fontsize=10)
-        lower.imshow(fit.weights, aspect="auto", cmap="Blues", interpolation="nearest", extent=(0, len(train), 5, 0))
-        lower.set_xlabel("example, by its x")
+        draw_table(lower, "attention", seen.mean, seen)
+        lower.set_xlabel("x of the examples")
         if column == 0:
             upper.legend(fontsize=8)
             lower.set_ylabel("x that is asked about")
@@ -95,10 +97,10 @@ def _fit(kernel: str, data: str, settings: list[str], out: Path, *, asked: bool 
     if not asked:
         return Fit(kernel, data, scores)
     answers = [float(each.text) for each in predictor.predict([f"{x}" for x in ASKED])]
-    map_ = predictor.look(";".join(f"{x}" for x in ASKED))[0]
+    seen = predictor.look(";".join(f"{x}" for x in ASKED))[0]
     task: Any = predictor.task
     process = task.process(predictor.model, ASKED[:, None])
-    return Fit(kernel, data, scores, np.array(answers), process, map_.weights[0].numpy())
+    return Fit(kernel, data, scores, np.array(answers), process, seen)
 
 
 def _task(kernel: str) -> Regress:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,10 +21,16 @@ Groups = Sequence[tuple[str, Sequence[int]]]  # a label and the places it stands
 
 @dataclass(frozen=True)
 class Tokens:
-    """An axis of words or pieces."""
+    """An axis of words or pieces; or of images, each with a name: bytes (H, W, 3) for every label."""
 
     kind: ClassVar[str] = "tokens"
     labels: tuple[str, ...]
+    images: tuple[NDArray[np.uint8], ...] = field(default=(), compare=False)
+
+    def __post_init__(self) -> None:
+        if self.images and len(self.images) != len(self.labels):
+            raise SaccadeError(f"every label has an image or none; got {len(self.images)} for {len(self.labels)}")
+        _check_images(self.images)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -47,10 +53,7 @@ class Grid:
     def __post_init__(self) -> None:
         if self.height < 1 or self.width < 1:
             raise SaccadeError(f"a grid has one row and one column at least; got {self.height} x {self.width}")
-        for image in self.images if self.image is None else (self.image, *self.images):
-            shape = tuple(image.shape)
-            if image.dtype != np.uint8 or len(shape) != 3 or shape[2] != 3 or 0 in shape:
-                raise SaccadeError(f"an image is bytes of shape (height, width, 3); got {image.dtype} {shape}")
+        _check_images(self.images if self.image is None else (self.image, *self.images))
 
     def __len__(self) -> int:
         return self.height * self.width
@@ -76,18 +79,22 @@ class Grid:
 
 @dataclass(frozen=True, eq=False)
 class Frames:
-    """An axis of positions in time, `seconds` each; the spectrogram (T, F) lasts as long as all of them together."""
+    """An axis of positions in time, `seconds` each; the spectrogram (T, F) lasts as long as all of them together; it is
+    not a number where the sound has ended before. Of bands that are frequencies, `hertz` are the middles, ascending."""
 
     kind: ClassVar[str] = "frames"
     count: int
     seconds: float
     spectrogram: NDArray[Any] | None = None
+    hertz: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if self.count < 1 or not 0 < self.seconds < math.inf:
             raise SaccadeError(f"time has one position at least, of some length; got {self.count} of {self.seconds} s")
         if self.spectrogram is not None and (self.spectrogram.ndim != 2 or 0 in self.spectrogram.shape):
             raise SaccadeError(f"a spectrogram has shape (times, bands); got {tuple(self.spectrogram.shape)}")
+        if self.hertz and (self.spectrogram is None or len(self.hertz) != self.spectrogram.shape[1]):
+            raise SaccadeError(f"{len(self.hertz)} frequencies do not fit the bands of the spectrogram")
 
     def __len__(self) -> int:
         return self.count
@@ -112,7 +119,7 @@ class Frames:
 
     def joined(self, per: int) -> Frames:
         """The same time in positions of `per` of these."""
-        return Frames(math.ceil(self.count / per), self.seconds * per, self.spectrogram)
+        return Frames(math.ceil(self.count / per), self.seconds * per, self.spectrogram, self.hertz)
 
 
 @dataclass(frozen=True)
@@ -135,6 +142,13 @@ class Steps:
 
     def describe(self) -> dict[str, Any]:
         return {"kind": self.kind, "size": len(self), "poses": [list(pose) for pose in self.poses]}
+
+
+def _check_images(images: Sequence[NDArray[np.uint8]]) -> None:
+    for image in images:
+        shape = tuple(image.shape)
+        if image.dtype != np.uint8 or len(shape) != 3 or shape[2] != 3 or 0 in shape:
+            raise SaccadeError(f"an image is bytes of shape (height, width, 3); got {image.dtype} {shape}")
 
 
 Axis = Tokens | Grid | Frames | Steps
@@ -169,10 +183,15 @@ class AttentionMap:
     def mean_name(self) -> str:
         return self.name if self.heads == 1 else f"{self.name} (mean of {self.heads} heads)"
 
+    @property
+    def even(self) -> float:
+        """The weight of each column for a row that looked everywhere alike."""
+        return 1 / len(self.columns)
+
     def top(self, weights: Tensor) -> float:
-        """The weight that is drawn darkest where there are too many columns for a scale from zero to one: the largest
-        of the drawn ones, but no less than some even shares, so that a row that looked everywhere is pale all over."""
-        return max(float(weights.max()), min(1.0, EVEN_SHARES / len(self.columns)))
+        """The weight that is drawn darkest: the largest of the drawn ones, but no less than some even shares, so that a
+        row that looked everywhere is pale all over."""
+        return max(float(weights.max()), min(1.0, EVEN_SHARES * self.even))
 
     def grouped(self, rows: Groups | None = None, columns: Groups | None = None) -> AttentionMap:
         """The same map over words instead of pieces: what a word's pieces looked at is averaged, what was looked at in

@@ -18,9 +18,10 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from saccade.maps.axes import AttentionMap, Frames, Grid, Steps
-from saccade.maps.paths import draw_plan, plan_size
+from saccade.maps.paths import draw_plan, legend_height, plan_size
 from saccade.maps.pictures import Picture, asking_of, grid_of, pictures_of
 from saccade.maps.png import coloured, reduced
+from saccade.maps.tables import draw_table, literal, table_size
 from saccade.maps.text import LABEL, percent, short
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ ACROSS = 6  # pictures in a line
 TIMES = 60  # lines of a table whose rows are times
 PANEL = 1.6  # the width of a picture, in inches, as all sizes here
 EDGE = 0.12  # around a picture
+PITCHES = (500, 1000, 2000, 4000, 8000)  # hertz that are told beside a spectrogram
 PHOTO = 400  # pixels of an image's longer side
 PIXELS = 160  # of the weights over an image
 TITLE = 0.3  # a line of text
@@ -49,15 +51,14 @@ class Section:
 
 
 def figure_of(maps: Sequence[AttentionMap], *, every_head: bool | None = None) -> Figure:
-    """All maps. Tables of words show every head; images and sounds the mean of a single map's heads, and every head of
-    several maps, unless told otherwise."""
+    """All maps: the mean of a single map's heads, and every head of several maps, unless told otherwise."""
     from matplotlib.figure import Figure
 
     heads = len(maps) > 1 if every_head is None else every_head
     sections: list[Section] = []
-    for make, group in groupby(maps, _section_of):
+    for (make, *_), group in groupby(maps, lambda map_: (_section_of(map_), len(map_.rows), len(map_.columns))):
         alike = list(group)
-        sections += [_tables(alike)] if make is None else [make(each, heads) for each in alike]
+        sections += [_tables(alike, heads)] if make is None else [make(each, heads) for each in alike]
     width = max(section.width for section in sections)
     heights = [section.height for section in sections]
     tables = any(section.table for section in sections)
@@ -74,7 +75,7 @@ def figure_of(maps: Sequence[AttentionMap], *, every_head: bool | None = None) -
 
 
 def _section_of(map_: AttentionMap) -> Callable[[AttentionMap, bool], Section] | None:
-    """What makes the section of a map; none for tables of words, which share one."""
+    """What makes the section of a map; none for tables of words, which share one with others of their size."""
     if grid_of(map_) is not None:
         return _pictures
     if isinstance(map_.columns, Frames):
@@ -85,33 +86,23 @@ def _section_of(map_: AttentionMap) -> Callable[[AttentionMap, bool], Section] |
 # Words and words.
 
 
-def _tables(maps: list[AttentionMap]) -> Section:
-    """Every head a table, three side by side."""
+def _tables(maps: list[AttentionMap], every_head: bool) -> Section:
+    """Maps of the same size, three tables side by side."""
     maps = [map_.binned(rows=TIMES, columns=TIMES) for map_ in maps]
-    panels = [(title, weights, map_) for map_ in maps for title, weights in _heads(map_, every=True)]
+    panels = [(title, weights, map_) for map_ in maps for title, weights in _heads(map_, every_head)]
     across = min(len(panels), 3)
     down = math.ceil(len(panels) / across)
-    wide = 1.4 + 0.32 * max(len(map_.columns) for map_ in maps)
-    high = 1.4 + 0.28 * max(len(map_.rows) for map_ in maps)
+    wide, high = (max(sizes) for sizes in zip(*map(table_size, maps), strict=True))
 
     def draw(figure: FigureBase) -> None:
         grid = figure.subplots(down, across, squeeze=False)
         for place, axes in enumerate(grid.flat):
             if place < len(panels):
-                _table(axes, *panels[place])
+                draw_table(axes, *panels[place])
             else:
                 axes.set_axis_off()
 
-    return Section(across * max(wide, 3.2), down * max(high, 2.8), draw, table=True)
-
-
-def _table(axes: Axes, title: str, weights: Tensor, map_: AttentionMap, *, darkest: float = 1.0) -> None:
-    axes.imshow(weights.float().cpu().numpy(), cmap="Blues", vmin=0.0, vmax=darkest, aspect="auto")
-    axes.set_title(_text(title), fontsize=9, wrap=True)
-    axes.set_xticks(range(len(map_.columns)), [_plain(label) for label in map_.columns.labels], rotation=90, fontsize=8)
-    axes.set_yticks(range(len(map_.rows)), [_plain(label) for label in map_.rows.labels], fontsize=8)
-    axes.xaxis.tick_top()
-    axes.tick_params(length=0)
+    return Section(across * max(wide, 3.2), down * (2 * TITLE + high), draw, table=True)
 
 
 # Walks.
@@ -121,7 +112,7 @@ def _walk(map_: AttentionMap, every_head: bool) -> Section:
     """The plan with the steps, and beside it for each head what was read at each."""
     steps, blocks = map_.rows, _heads(map_, every_head)
     assert isinstance(steps, Steps)
-    plan, legend = plan_size(steps), 0.6
+    plan, legend = plan_size(steps), legend_height(steps)
     left, wide, high = 0.9, 0.27 * len(map_.columns), 0.27 * len(steps)
     above = 2 * TITLE + 0.07 * max(len(short(label)) for label in map_.columns.labels)
     table = above + high
@@ -131,8 +122,7 @@ def _walk(map_: AttentionMap, every_head: bool) -> Section:
         draw_plan(figure.add_axes(_inches((0, size[1] - EDGE - plan[1], *plan), size)), steps)
         for number, (title, weights) in enumerate(blocks, start=1):
             box = (plan[0] + left, size[1] - EDGE - number * table, wide, high)
-            axes = figure.add_axes(_inches(box, size))
-            _table(axes, f"{title}, up to {percent(float(weights.max()))}", weights, map_, darkest=map_.top(weights))
+            draw_table(figure.add_axes(_inches(box, size)), title, weights, map_)
 
     return Section(*size, draw)
 
@@ -162,7 +152,7 @@ def _pictures(map_: AttentionMap, every_head: bool) -> Section:
     def draw(figure: FigureBase) -> None:
         for number, (title, pictures) in enumerate(blocks):
             top = size[1] - number * block
-            figure.text(EDGE / size[0], (top - EDGE) / size[1], _text(title), fontsize=9, va="top")
+            figure.text(EDGE / size[0], (top - EDGE) / size[1], literal(title), fontsize=9, va="top")
             for place, picture in enumerate([*plain, *pictures]):
                 line, column = divmod(place, across)
                 left = EDGE + column * (wide + EDGE)
@@ -195,8 +185,9 @@ def _picture(
     else:
         smooth = _smooth(cells)
         axes.imshow(smooth.numpy(), cmap=_heat(), vmin=0.0, vmax=map_.top(smooth), extent=extent, aspect="auto")
-    axes.set_title(_plain(picture.label, 20), fontsize=8, pad=4)
-    axes.set_xlabel(f"up to {percent(float(cells.max()))}", fontsize=6.5, color="0.4", labelpad=3)
+    axes.set_title(_cut(picture.label, 20), fontsize=8, pad=4)
+    most = f"up to {percent(float(cells.max()))} (even: {percent(map_.even)})"
+    axes.set_xlabel(most, fontsize=6.5, color="0.4", labelpad=3)
     asking = asking_of(map_)
     if picture.asked is not None and isinstance(asking, Grid):
         row, column = divmod(picture.asked, asking.width)
@@ -247,9 +238,11 @@ def _sound(map_: AttentionMap, every_head: bool) -> Section:
         if time.spectrogram is not None:
             first = figure.add_axes(_inches((left, bottom, right, spectrogram), size))
             first.imshow(coloured(time.spectrogram), extent=(0, time.duration, 0, 1), aspect="auto")
-            first.set_yticks([])
-            first.set_ylabel("bands", fontsize=8, color="0.4")
-            first.tick_params(labelbottom=False)
+            heard = [pitch for pitch in PITCHES if time.hertz and time.hertz[0] <= pitch <= time.hertz[-1]]
+            middles = (np.arange(len(time.hertz)) + 0.5) / max(1, len(time.hertz))
+            first.set_yticks([float(np.interp(pitch, time.hertz, middles)) for pitch in heard], map(str, heard))
+            first.set_ylabel("hertz" if heard else "bands", fontsize=8, color="0.4")
+            first.tick_params(labelbottom=False, labelsize=7, length=2)
         for number, (title, weights) in enumerate(blocks):
             bottom -= TITLE + high
             axes = figure.add_axes(_inches((left, bottom, right, high), size), sharex=first)
@@ -269,12 +262,12 @@ def _heard(axes: Axes, title: str, weights: Tensor, map_: AttentionMap, time: Fr
     extent = (0.0, time.duration, down, 0.0)
     shown = weights.float().cpu().numpy()
     axes.imshow(shown, cmap="Blues", vmin=0.0, vmax=map_.top(weights), extent=extent, aspect="auto")
-    axes.set_title(f"{_text(title)}  ·  up to {percent(float(weights.max()))}", fontsize=8, pad=3, loc="left")
+    axes.set_title(f"{literal(title)}  ·  up to {percent(float(weights.max()))}", fontsize=8, pad=3, loc="left")
     axes.tick_params(labelsize=8, length=2)
     if isinstance(rows, Frames):
         axes.set_ylabel("seconds", fontsize=8)
     else:
-        labels = [_plain(label) if label.strip() else "␣" for label in rows.labels]
+        labels = [_cut(label) if label.strip() else "␣" for label in rows.labels]
         axes.set_yticks([place + 0.5 for place in range(len(rows))], labels)
 
 
@@ -289,9 +282,5 @@ def _inches(box: tuple[float, float, float, float], size: tuple[float, float]) -
     return left / size[0], bottom / size[1], width / size[0], height / size[1]
 
 
-def _plain(label: str, longest: int = LABEL) -> str:
-    return _text(short(label, longest))
-
-
-def _text(text: str) -> str:
-    return text.replace("$", r"\$")  # a dollar would start mathematics
+def _cut(label: str, longest: int = LABEL) -> str:
+    return literal(short(label, longest))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from itertools import cycle
 from typing import TYPE_CHECKING
@@ -32,9 +33,21 @@ INCHES = 0.72  # from a crossing to the next
 
 
 def plan_size(steps: Steps) -> tuple[float, float]:
-    """Width and height in inches."""
+    """Width and height in inches, without the legend beneath."""
     left, right, top, bottom = _edges(steps)
-    return (right - left) * INCHES, (bottom - top) * INCHES
+    return max((right - left) * INCHES, _legend(steps)[1]), (bottom - top) * INCHES
+
+
+def legend_height(steps: Steps) -> float:
+    entries = len(floor_colours(steps)) + len(item_letters(steps))
+    return 0.12 + 0.16 * math.ceil(entries / _legend(steps)[0])
+
+
+def _legend(steps: Steps) -> tuple[int, float]:
+    """How many columns fit under the plan, and the inches of one."""
+    left, right, _, _ = _edges(steps)
+    column = 0.55 + 0.06 * max(map(len, [*floor_colours(steps), *item_letters(steps)]), default=0)
+    return max(1, int((right - left) * INCHES / column)), column
 
 
 def _edges(steps: Steps) -> tuple[float, float, float, float]:
@@ -68,9 +81,8 @@ def draw_plan(axes: Axes, steps: Steps) -> None:
         Line2D([], [], linestyle="", marker=rf"$\mathrm{{{letter}}}$", color="0.25", markersize=6, label=item)
         for item, letter in letters.items()
     ]
-    axes.legend(
-        handles=[*floors, *items], loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=6, fontsize=7, frameon=False
-    )
+    signs, (columns, _) = [*floors, *items], _legend(steps)
+    axes.legend(handles=signs, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=columns, fontsize=7, frameon=False)
 
 
 def floor_colours(steps: Steps) -> dict[str, str]:

@@ -45,11 +45,11 @@ def reduced(image: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
 
 
 def coloured(spectrogram: NDArray[Any]) -> NDArray[np.uint8]:
-    """(T, F) -> (F, T, 3), low bands at the foot; what is no number is as dark as silence."""
+    """(T, F) -> (F, T, 4), low bands at the foot; what is not a number is clear, and infinity as loud as the rest."""
     from matplotlib import colormaps
 
     loud = np.asarray(spectrogram, dtype=np.float64).T[::-1]
     heard = loud[np.isfinite(loud)]
     low, high = (heard.min(), heard.max()) if heard.size else (0.0, 1.0)
-    part = (np.nan_to_num(loud, nan=low, posinf=high, neginf=low) - low) / ((high - low) or 1.0)
-    return colormaps["magma"](part, bytes=True)[..., :3]
+    part = (np.clip(loud, low, high) - low) / ((high - low) or 1.0)
+    return colormaps["magma"](part, bytes=True)

@@ -17,14 +17,15 @@ __all__ = [
     "figure_of", "save_maps", "to_json", "to_text",
 ]  # fmt: skip
 
-FORMATS = (".png", ".svg", ".pdf", ".html", ".json")
+WHOLE = (".html", ".json")  # of these one chooses afterwards: they hold every head
+FORMATS = (".png", ".svg", ".pdf", *WHOLE)
 DOTS = 110  # an inch
 SIDE, AREA = 60_000, 2e8  # dots of a picture: beyond, fewer of them an inch
 
 
 def save_maps(maps: Sequence[AttentionMap], path: str | Path, *, every_head: bool | None = None) -> None:
     """All maps on one page, in the format of the file's ending; `every_head` as in `figure_of`, for PNG, SVG and PDF
-    (the others hold every head)."""
+    (the others are WHOLE)."""
     path = Path(path)
     if not maps:
         raise SaccadeError("there is no map to save: this model has no attention")

@@ -31,9 +31,11 @@ def to_text(map_: AttentionMap, *, width: int = 80) -> str:
 
 def _table(map_: AttentionMap, width: int) -> str:
     """Two characters a cell, in blocks of columns."""
-    margin = max(_cells(short(label)) for label in map_.rows.labels) + 1
+    names = [short(label, max(LABEL, width // 3)) for label in map_.rows.labels]
+    margin = max(map(_cells, names)) + 1
     per_block = max(1, (width - margin) // 2)
-    weights = map_.mean.tolist()
+    top = map_.top(map_.mean)
+    weights = (map_.mean / top).tolist()
     blocks = []
     for first in range(0, len(map_.columns), per_block):
         labels = [short(label) for label in map_.columns.labels[first : first + per_block]]
@@ -42,11 +44,11 @@ def _table(map_: AttentionMap, width: int) -> str:
             " " * margin + "".join(_fill(label.rjust(height)[line], 2) for label in labels).rstrip()
             for line in range(height)
         ]
-        for label, row in zip(map_.rows.labels, weights, strict=True):
+        for name, row in zip(names, weights, strict=True):
             shades = "".join(2 * _shade(value) for value in row[first : first + per_block])
-            lines.append(_fill(short(label), margin) + shades.rstrip())
+            lines.append(_fill(name, margin) + shades.rstrip())
         blocks.append("\n".join(lines))
-    return "\n\n".join(blocks)
+    return "\n\n".join(blocks) + f"\n█ is {percent(top)}"
 
 
 def _pictures(map_: AttentionMap, grid: Grid, width: int) -> str:
@@ -63,7 +65,9 @@ def _pictures(map_: AttentionMap, grid: Grid, width: int) -> str:
     rows = [frames[first : first + per_line] for first in range(0, len(frames), per_line)]
     blocks = ["\n".join(" ".join(parts).rstrip() for parts in zip(*row, strict=True)) for row in rows]
     asked = "" if grid is map_.columns else "which cells looked at each word\n"
-    return asked + "\n".join(blocks) + f"\n█: the weight at the foot, {percent(map_.top(map_.mean * 0))} at least"
+    least = percent(map_.top(map_.mean * 0))
+    scale = f"under each picture is its largest weight; █ is that much, or {least} where it is less"
+    return asked + "\n".join([*blocks, scale, f"even attention would be {percent(map_.even)} everywhere"])
 
 
 def _frame(label: str, lines: list[str], foot: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -87,7 +87,8 @@ def _alignment_first(maps: list[AttentionMap], written: Tokens, read: Axis) -> l
         average = torch.stack([each.weights.mean(0) for each in across]).mean(0)
         maps = [AttentionMap("alignment: average of all cross-attentions", average[None], written, read), *maps]
     elif across:
-        maps = across + [each for each in maps if each is not across[0]]
+        only = replace(across[0], name="alignment: where it looked while it wrote")
+        maps = [only, *(each for each in maps if each is not across[0])]
     return maps
 
 

@@ -22,8 +22,12 @@ def test_kernels_are_fitted_told_and_drawn(tmp_path: Path, monkeypatch: pytest.M
         own, process, baseline = fit.scores[:3]
         assert own.value < baseline.value and process.value < baseline.value
     first = found[0]
-    assert first.weights is not None
-    np.testing.assert_allclose(first.weights.sum(1), 1, atol=1e-5)
-    regression.to_figure(found).savefig(tmp_path / "fits.png")
+    assert first.seen is not None
+    np.testing.assert_allclose(first.seen.mean.sum(1), 1, atol=1e-5)
+    figure = regression.to_figure(found)
+    figure.savefig(tmp_path / "fits.png")
+    below = figure.axes[2]
+    assert below.get_title().startswith("attention, up")
+    assert len(below.get_xticks()) < len(first.seen.columns) / 2  # some labels only: they do not overlap
     assert (tmp_path / "fits.png").stat().st_size > 10_000
     assert regression.to_table(found).row_count == 4

@@ -11,6 +11,7 @@ import torch
 from matplotlib.axes import Axes
 from PIL import Image
 
+from saccade.errors import SaccadeError
 from saccade.maps import render
 from saccade.maps.axes import AttentionMap, Frames, Grid, Tokens
 from saccade.maps.render import figure_of, save_maps, to_json
@@ -91,7 +92,7 @@ def test_letters_stand_under_their_sound() -> None:
     assert above.get_xlim() == beneath.get_xlim() == (0.0, 2.0)
     assert above.get_position().y0 > beneath.get_position().y1
     assert (above.get_position().x0, above.get_position().x1) == (beneath.get_position().x0, beneath.get_position().x1)
-    assert over(above).shape == (5, 80, 3)
+    assert over(above).shape == (5, 80, 4)
     assert [label.get_text() for label in beneath.get_yticklabels()] == ["h", "i", "␣", "u"]
     assert beneath.get_images()[0].get_extent() == [0.0, 2.0, 4.0, 0.0]
     assert beneath.get_xlabel() == "seconds"
@@ -110,12 +111,75 @@ def test_silence_without_a_logarithm_is_drawn() -> None:
     assert colours[2, 5].sum() > colours[0, 0].sum() == colours[1, 5].sum()  # low bands are at the foot
 
 
+def test_bands_are_told_in_hertz_where_they_are_frequencies() -> None:
+    sound, hertz = np.ones((10, 4)), (100.0, 400.0, 1000.0, 3000.0)
+    weights, letters = torch.full((1, 2, 10), 0.1), Tokens(("a", "b"))
+    above = figure_of([AttentionMap("sound", weights, letters, Frames(10, 0.1, sound, hertz))]).axes[0]
+    assert [label.get_text() for label in above.get_yticklabels()] == ["500", "1000", "2000"]
+    assert above.get_yticks() == pytest.approx([(1.5 + 1 / 6) / 4, 2.5 / 4, 3.0 / 4])
+    assert above.get_ylabel() == "hertz"
+    assert figure_of([spoken("ab", 10, spectrogram=sound)]).axes[0].get_ylabel() == "bands"
+    with pytest.raises(SaccadeError, match="4 frequencies do not fit"):
+        Frames(10, 0.1, np.ones((10, 3)), hertz)
+
+
+def test_nothing_is_drawn_behind_the_end_of_a_sound() -> None:
+    spectrogram = np.ones((10, 3))
+    spectrogram[8:] = np.nan
+    colours = over(figure_of([spoken("ab", 5, spectrogram=spectrogram)]).axes[0])
+    assert [int(alpha) for alpha in colours[0, :, 3]] == 8 * [255] + 2 * [0]
+
+
+def words_of(rows: int, columns: int, most: float = 1.0) -> AttentionMap:
+    weights = torch.zeros(1, rows, columns)
+    weights[:, :, 0] = most
+    names = [
+        Tokens(tuple(f"{side}{number}" for number in range(count))) for side, count in (("r", rows), ("c", columns))
+    ]
+    return AttentionMap("words", weights, *names)
+
+
+def test_a_table_of_small_weights_is_dark_at_the_largest_and_says_how_much_that_is() -> None:
+    (axes,) = figure_of([words_of(3, 50, 0.18)]).axes
+    assert axes.get_images()[0].get_clim() == (0.0, pytest.approx(0.18))
+    assert axes.get_title() == "words, up\u00a0to\u00a018%"
+
+
+def test_tables_are_as_large_as_they_need_to_be() -> None:
+    one, many = (figure_of([words_of(rows, 8)]) for rows in (1, 20))
+    assert one.get_size_inches()[1] < 1.5
+    both = figure_of([words_of(1, 8), words_of(20, 8)])
+    assert both.get_size_inches()[1] == pytest.approx(one.get_size_inches()[1] + many.get_size_inches()[1])
+
+
+def test_a_single_table_shows_its_heads_only_when_asked() -> None:
+    map_ = AttentionMap("words", torch.eye(3).expand(4, -1, -1), Tokens(tuple("abc")), Tokens(tuple("def")))
+    assert len([axes for axes in figure_of([map_]).axes if axes.get_title()]) == 1
+    assert len([axes for axes in figure_of([map_], every_head=True).axes if axes.get_title()]) == 4
+
+
+def test_columns_that_are_images_have_them_above() -> None:
+    names = Tokens(("one.jpg", "two.jpg"), (image(), 255 - image()))
+    (axes,) = figure_of([AttentionMap("choice", torch.eye(2)[None], Tokens(("a", "b")), names)]).axes
+    weights, *above = axes.get_images()
+    assert np.array_equal(np.asarray(above[1].get_array()), 255 - image())
+    assert [round(sum(each.get_extent()[:2]) / 2) for each in above] == [0, 1]
+    assert max(each.get_extent()[2] for each in above) < weights.get_extent()[3]  # they cover no cell
+    with pytest.raises(SaccadeError, match="1 for 2"):
+        Tokens(("one.jpg", "two.jpg"), (image(),))
+
+
+def test_pictures_say_what_even_attention_would_be() -> None:
+    assert figure_of([caption(1, Grid(4, 5, image()))]).axes[1].get_xlabel() == "up to 100% (even: 5%)"
+
+
 def test_maps_of_all_kinds_share_a_page() -> None:
     words = AttentionMap("words", torch.eye(3).expand(2, -1, -1), Tokens(("a", "b", "c")), Tokens(("d", "e", "f")))
     figure = figure_of([caption(2, Grid(2, 2, image())), words, spoken("ab", 10)])
     figure.draw_without_rendering()
     boxes = [axes.get_position() for axes in figure.axes]
-    assert titles(figure.axes)[:5] == ["image", "w0", "w1", "words, head 1", "words, head 2"]
+    words = [f"words, head {head}, up\u00a0to\u00a0100%" for head in (1, 2)]
+    assert titles(figure.axes)[:5] == ["image", "w0", "w1", *words]
     wide, high = figure.bbox.width, figure.bbox.height
     for axes in figure.axes:
         box = axes.get_tightbbox()

@@ -268,7 +268,7 @@ def test_the_spectrogram_is_a_picture_with_time_across_and_low_bands_at_the_foot
     spectrogram[4, 0] = 1.0
     page = Page(to_html([spoken("ab", 4, spectrogram=spectrogram)]))
     (picture,) = page.pictures()
-    assert picture.shape == (3, 6, 3)
+    assert picture.shape == (3, 6, 4)
     assert np.argwhere(picture.sum(2) > picture[0, 0].sum()).tolist() == [[2, 4]]
     assert page.data()[0]["axes"]["columns"]["seconds"] == 0.1
 

@@ -20,7 +20,21 @@ def diagonal(labels: tuple[str, ...]) -> AttentionMap:
 
 def test_a_diagonal_is_seen_as_a_diagonal() -> None:
     lines = to_text(diagonal(("a", "b", "c"))).splitlines()
-    assert lines == ["map", "  a b c", "a ██", "b   ██", "c     ██"]
+    assert lines == ["map", "  a b c", "a ██", "b   ██", "c     ██", "█ is 100%"]
+
+
+def test_small_weights_are_seen_on_a_scale_that_is_told() -> None:
+    weights = torch.full((1, 1, 20), 0.04)
+    weights[0, 0, 3] = 0.24
+    lines = to_text(AttentionMap("map", weights, Tokens(("row",)), Tokens(tuple("abcdefghijklmnopqrst")))).splitlines()
+    assert lines[-2:] == ["row       ██", "█ is 24%"]
+
+
+def test_rows_of_words_have_as_much_of_their_text_as_there_is_room_for() -> None:
+    texts = Tokens(("a man in a boat with a dog and a red sail", "a cat"))
+    map_ = AttentionMap("map", torch.eye(2)[None], texts, Tokens(("a", "b")))
+    assert to_text(map_, width=150).splitlines()[2].startswith("a man in a boat with a dog and a red sail ██")
+    assert to_text(map_, width=60).splitlines()[2].startswith("a man in a boat wit… ██")
 
 
 def test_wide_maps_are_cut_into_blocks_that_fit() -> None:
