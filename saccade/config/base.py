@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -33,6 +33,8 @@ Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
 Share = Annotated[Float, Field(ge=0, lt=1)]
 Epsilon = Annotated[Float, Field(gt=0)]
+# what a file of the data that cannot be read is: left out and told, or an end to everything
+Broken = Literal["skip", "refuse"]
 Texts = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(listed)]
 
 

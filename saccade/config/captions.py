@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from saccade.config.base import Float, Positive, Settings, Share, require_divisor
-from saccade.config.images import AugmentSettings, CNNSettings, ImageEncoderSettings, Part
+from saccade.config.base import Broken, Float, Positive, Settings, Share, require_divisor
+from saccade.config.images import AugmentSettings, CNNSettings, Fit, ImageEncoderSettings, Part
 
 
 class CaptionSettings(Settings):
@@ -18,6 +18,8 @@ class CaptionSettings(Settings):
     images: str | None = None  # a folder or archive; none: images.zip or images/ beside the data, else its folder
     test: str | None = None  # another such file; none: the test part that the data itself names, if it does
     size: Positive = 64  # images are made so many pixels wide and high
+    fit: Fit = "stretch"  # crop: the largest square in the middle of each image
+    broken: Broken = "skip"  # images that cannot be read; refuse: the first of them is an error
     augment: AugmentSettings = AugmentSettings()  # beware: a mirrored image has its left and right exchanged
     valid: Part = 0.05  # held out by a hash of the image's name, where the data names no validation part
     valid_examples: Positive = 200  # images that are described at each evaluation

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
-from saccade.config.base import Count, Share, Texts, listed
+from saccade.config.base import Count, Float, Share, Texts, listed
 from saccade.config.language import VocabularySettings
 
 Part = Literal["embedding", "body"]
@@ -27,6 +27,18 @@ class ClassifySettings(VocabularySettings):
     # how the states of a text become one; summary: by the body's own pooler, where it has one
     pool: Literal["first", "last", "mean", "attention", "summary"] = "mean"
     freeze: Annotated[tuple[Part, ...], BeforeValidator(listed)] = ()  # parts that stay: embedding, or the whole body
+    freeze_blocks: Count = 0  # so many of the lowest blocks stay too
     low_rank: Count = 0  # rank of what is learned beside the attention's frozen matrices (LoRA); 0: they are learned
     outside: str | None = None  # label of texts that belong to no class: found by how unsure the model is
+    threshold: Annotated[Float, Field(ge=0, le=1)] | None = (
+        None  # below it a text is outside; none: by validation texts
+    )
     dropout: Share = 0.1  # before the head
+
+    @model_validator(mode="after")
+    def _threshold_has_a_label(self) -> ClassifySettings:
+        if self.threshold is not None and self.outside is None:
+            raise ValueError(
+                f"threshold {self.threshold} needs the label that texts below it are given: say it in outside"
+            )
+        return self

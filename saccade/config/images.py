@@ -6,13 +6,15 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from saccade.config.base import Count, Epsilon, Float, Positive, Settings, Share, Texts, listed, require_divisor
+from saccade.config.base import Broken, Count, Epsilon, Float, Positive, Settings, Share, Texts, listed, require_divisor
 
 EncoderActivation = Literal["gelu", "quick_gelu", "gelu_tanh", "relu", "silu"]
 Channels = Annotated[tuple[Float, Float, Float], BeforeValidator(listed)]  # a number each for red, green and blue
 
 # A share of the images below one, a number of images from one on.
 Part = Annotated[Float, Field(gt=0)]
+# How an image of another shape is made to fit: all of it is stretched, or its middle is cut out.
+Fit = Literal["stretch", "crop"]
 
 
 class ViTSettings(Settings):
@@ -119,6 +121,8 @@ class ClassifyImagesSettings(Settings):
     data: str  # a folder, .zip or .tar of class folders, or images in an IDX file beside their labels
     test: str | None = None  # likewise; none: the test part that the data itself names, if it does
     size: Positive | None = None  # images are made so many pixels wide and high; none: as the data has them
+    fit: Fit = "stretch"  # crop: the largest square in the middle of each image
+    broken: Broken = "skip"  # images that cannot be read; refuse: the first of them is an error
     augment: AugmentSettings = AugmentSettings()
     valid: Part = 0.05  # held out of the training images by a hash, where the data names no validation part
     names: Texts = ()  # of the labels of an IDX file, which are numbers, in their order
@@ -132,6 +136,8 @@ class ContrastSettings(Settings):
     images: str | None = None  # a folder or archive; none: images.zip or images/ beside the data, else its folder
     test: str | None = None  # another such file; none: the test part that the data itself names, if it does
     size: Positive = 64  # images are made so many pixels wide and high
+    fit: Fit = "stretch"  # crop: the largest square in the middle of each image
+    broken: Broken = "skip"  # images that cannot be read; refuse: the first of them is an error
     augment: AugmentSettings = AugmentSettings()
     valid: Part = 0.05  # held out by a hash of the image's name, where the data names no validation part
     pieces: Annotated[int, Field(ge=300, le=1_000_000)] = 4000  # size of the vocabulary

@@ -151,6 +151,13 @@ class LanguageSettings(TextSettings):
 
     kind: Literal["language"] = "language"
     windows: Literal["sequential", "random"] = "random"  # one after the other, or beginning anywhere
+    stride: Count = 0  # tokens by which `evaluate` moves its window; 0: half a window
+
+    @model_validator(mode="after")
+    def _check_stride(self) -> LanguageSettings:
+        if self.stride > self.window:
+            raise ValueError(f"a stride of {self.stride} leaves out text between windows of {self.window}")
+        return self
 
 
 class FramedSettings(TextSettings):

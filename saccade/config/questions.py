@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from saccade.config.base import Positive, Settings, Share, require_divisor
-from saccade.config.images import CNNSettings, ImageEncoderSettings, Part
+from saccade.config.base import Broken, Positive, Settings, Share, require_divisor
+from saccade.config.images import CNNSettings, Fit, ImageEncoderSettings, Part
 
 Sees = Literal["both", "question", "image"]
 
@@ -19,6 +19,8 @@ class AnswerSettings(Settings):
     data: str  # a .tsv with image, question, answer and perhaps split and type; or a folder: easy-VQA, COCO-QA
     images: str | None = None  # a folder or archive; none: images.zip or images/ beside the data, else its folder
     size: Positive = 64  # images are made so many pixels wide and high
+    fit: Fit = "stretch"  # crop: the largest square in the middle of each image
+    broken: Broken = "skip"  # images that cannot be read; refuse: the first of them is an error
     valid: Part = 0.05  # images held out by a hash of their names, where the data names no validation part
     pieces: Annotated[int, Field(ge=300, le=1_000_000)] = 2000  # size of the vocabulary of questions, at most
     longest: Positive = 40  # pieces of a question that are read in training; the rest is cut off

@@ -59,8 +59,7 @@ def parse_recipe(text: str, source: str, settings: Sequence[str] = ()) -> Recipe
     lines = _line_numbers(text)
     if not isinstance(data, dict):
         raise ConfigError(f"{source}: a recipe is a mapping with task and model, not {type(data).__name__}")
-    # kinds first, whatever the order they were given in: a new kind begins from its own defaults
-    for setting in sorted(settings, key=lambda setting: not setting.partition("=")[0].strip().endswith("kind")):
+    for setting in sorted(settings, key=_turn):
         _apply_setting(data, setting)
     given = {setting.partition("=")[0].strip() for setting in settings}
     try:
@@ -112,6 +111,12 @@ def _line_numbers(text: str) -> dict[str, int]:
     return lines
 
 
+def _turn(setting: str) -> tuple[bool, int]:
+    """Kinds first, those of groups before those within: a new kind begins from its own defaults, whatever the order."""
+    *parents, last = setting.partition("=")[0].strip().split(".")
+    return last != "kind", len(parents)
+
+
 def _apply_setting(data: dict[str, Any], setting: str) -> None:
     key, equals, value = setting.partition("=")
     if not equals or not key.strip():
@@ -123,11 +128,7 @@ def _apply_setting(data: dict[str, Any], setting: str) -> None:
         if not isinstance(place, dict):
             raise ConfigError(f"--set {setting}: {parent!r} is a value, not a group of settings")
     parsed = _read_yaml(value, f"--set {setting}")
-    if (
-        last == "kind"
-        and len(parents) == 1
-        and _class_of(parents[0], place.get("kind")) != _class_of(parents[0], parsed)
-    ):
+    if last == "kind" and _class_of(parents, place.get("kind")) != _class_of(parents, parsed):
         place.clear()  # what was said of another kind does not hold for this one
     place[last] = parsed
 
@@ -176,7 +177,9 @@ def _in_group(group: str) -> str:
 
 def _without_union_tags(path: list[str]) -> str:
     """pydantic names the chosen kind inside the path (model.transformer.heads); people do not."""
-    return ".".join(part for number, part in enumerate(path) if not (number == 1 and part in _kinds(path[0])))
+    before = [path[:number] for number in range(len(path))]
+    tags = [part in _kinds(group) and part not in _keys_of(group) for part, group in zip(path, before, strict=True)]
+    return ".".join(part for part, tag in zip(path, tags, strict=True) if not tag)
 
 
 def _members(annotation: Any) -> Iterable[type[BaseModel]]:
@@ -186,20 +189,23 @@ def _members(annotation: Any) -> Iterable[type[BaseModel]]:
         yield from _members(inner)
 
 
-def _kinds(group: str) -> dict[str, type[BaseModel]]:
-    """Every kind that a group of the recipe may have, with the class of its settings."""
-    if group not in Recipe.model_fields:
-        return {}
-    members = [m for m in _members(Recipe.model_fields[group].annotation) if "kind" in m.model_fields]
+def _kinds(path: list[str]) -> dict[str, type[BaseModel]]:
+    """Every kind that there may be at a place in the recipe, with the class of its settings."""
+    members = [member for member in _models_at(path) if "kind" in member.model_fields]
     return {kind: member for member in members for kind in get_args(member.model_fields["kind"].annotation)}
 
 
-def _class_of(group: str, kind: Any) -> type[BaseModel] | None:
-    return _kinds(group).get(kind) if isinstance(kind, str) else None
+def _class_of(path: list[str], kind: Any) -> type[BaseModel] | None:
+    return _kinds(path).get(kind) if isinstance(kind, str) else None
 
 
 def _keys_of(path: list[str]) -> list[str]:
     """The keys that are known at a place in the recipe."""
+    return [key for model in _models_at(path) for key in model.model_fields]
+
+
+def _models_at(path: list[str]) -> list[type[BaseModel]]:
+    """Whose settings may stand at a place in the recipe."""
     models: list[type[BaseModel]] = [Recipe]
     for part in path:
         fields = [model.model_fields[part].annotation for model in models if part in model.model_fields]
@@ -209,4 +215,4 @@ def _keys_of(path: list[str]) -> list[str]:
             models = [
                 m for m in models if "kind" in m.model_fields and part in get_args(m.model_fields["kind"].annotation)
             ]
-    return [key for model in models for key in model.model_fields]
+    return models

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import model_validator
+
 from saccade.config.base import Settings
 from saccade.config.models import ModelSettings
 from saccade.config.tasks import TaskSettings
@@ -20,3 +22,9 @@ class Recipe(Settings):
     model: ModelSettings
     train: TrainSettings = TrainSettings()
     decode: DecodeSettings = DecodeSettings()
+
+    @model_validator(mode="after")
+    def _check(self) -> Recipe:
+        if getattr(self.task, "extend", 0) and self.train.start is None:
+            raise ValueError("task.extend makes the vocabulary of another run larger: name it with train.start=RUN")
+        return self

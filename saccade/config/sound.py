@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from saccade.config.base import Count, Float, Positive, Settings, Share, require_divisor
+from saccade.config.base import Broken, Count, Float, Positive, Settings, Share, require_divisor
 
 Seconds = Annotated[Float, Field(gt=0)]
 
@@ -20,9 +20,11 @@ class TranscribeSettings(Settings):
     data: str
     valid: str | None = None  # another .tsv; none: a part of the data is held out
     test: str | None = None
+    broken: Broken = "skip"  # recordings that cannot be read; refuse: the first of them is an error
     rate: Annotated[int, Field(ge=4000, le=48000)] | None = None  # samples a second; none: as most of the data has it
     features: Positive | None = None  # numbers in a ready-made frame; none: as the data has it, or it is sound
     mels: Positive = 40  # bands of a frame
+    cepstra: Positive | None = None  # coefficients made of the bands, and read in their place with their slopes
     window: Seconds = 0.025
     hop: Seconds = 0.01  # from frame to frame
     longest: Seconds = 20.0  # longer recordings are left out
@@ -37,6 +39,8 @@ class TranscribeSettings(Settings):
     def _fits(self) -> TranscribeSettings:
         if self.fewest > self.most:
             raise ValueError(f"fewest {self.fewest} is above most {self.most}")
+        if self.cepstra is not None and self.cepstra > self.mels:
+            raise ValueError(f"cepstra {self.cepstra} is above mels {self.mels}, of which they are made")
         return self
 
 

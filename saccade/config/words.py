@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from saccade.config.base import Count, Float, Positive, Settings, Texts
+from saccade.config.base import Broken, Count, Float, Positive, Settings, Texts
 from saccade.config.images import Part
 
 
@@ -19,6 +19,7 @@ class ReadSettings(Settings):
     test: str | None = None  # another .tsv; none: the test.tsv of the folder
     height: Positive = 32  # every image is stretched to so many pixels ...
     width: Positive = 100  # ... as the field does; one that stands on its side is turned first
+    broken: Broken = "skip"  # images that cannot be read; refuse: the first of them is an error
     valid: Part = 0.05  # held out by a hash of the file's name, where the data names no validation part
     valid_examples: Positive = 500  # words that are read at each evaluation
     longest: Positive = 25  # letters; longer words are left out of training, and none longer is written

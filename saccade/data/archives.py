@@ -1,7 +1,8 @@
 """A folder, a zip or a tar seen as one thing: names in order, and the bytes behind each.
 
-Nothing is ever unpacked under its name. Names that lead outside, links, and archives that unpack to too much are
-refused, by name, before anything behind them is read.
+Nothing is ever unpacked under its name. An archive with names that lead outside or links in it, or one that unpacks to
+too much, is refused before anything in it is read. A folder is the user's own: a link in it leads to a file wherever
+that is, and what is no plain file is refused when it is read, alone.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import stat
 import tarfile
 import tempfile
+import warnings
 import weakref
 import zipfile
 import zlib
@@ -71,7 +73,7 @@ def open_files(path: str | Path, *, most_bytes: int = MOST_BYTES) -> FileStore:
     """A folder, or a .zip, .tar, .tar.gz or .tar.xz file that unpacks to no more than `most_bytes`."""
     path = Path(path)
     with _reading(path):
-        is_folder = stat.S_ISDIR(path.stat().st_mode)
+        is_folder = plain_file(path).is_dir()
     if is_folder:
         return _Folder(path)
     if path.suffix.lower() == ".zip":
@@ -82,21 +84,26 @@ def open_files(path: str | Path, *, most_bytes: int = MOST_BYTES) -> FileStore:
     raise SaccadeError(f"{path}: neither a folder nor one of {', '.join(('.zip', *_UNPACK))}")
 
 
+def plain_file(path: Path) -> Path:
+    """The path, if it leads to a file that can be read at once: a named pipe would keep its reader waiting for ever. (A
+    folder passes, and is refused when it is opened.)"""
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise SaccadeError(f"{path}: not a plain file")
+    return path
+
+
 class _Folder(FileStore):
     @cached_property
     def _files(self) -> dict[str, Path]:
         files = {}
         with _reading(self.path):
             for folder, folders, others in os.walk(self.path, onerror=_raised):
-                for file in (Path(folder, each) for each in folders + others):
-                    name = file.relative_to(self.path).as_posix()
-                    mode = file.lstat().st_mode
-                    if stat.S_ISLNK(mode):
-                        raise _refused(self.path, name, "a link")
-                    if stat.S_ISREG(mode):
-                        files[name] = file
-                    elif not stat.S_ISDIR(mode):
-                        raise _refused(self.path, name, "neither a file nor a folder")
+                for file in (Path(folder, each) for each in others):
+                    files[file.relative_to(self.path).as_posix()] = file
+                for inner in (Path(folder, each) for each in folders):
+                    if inner.is_symlink():  # it may lead to a folder around this one
+                        warnings.warn(f"{inner}: a link to a folder, which is not followed", stacklevel=1)
         return dict(sorted(files.items()))
 
     def names(self) -> list[str]:
@@ -105,7 +112,7 @@ class _Folder(FileStore):
     def read(self, name: str) -> bytes:
         file = _found(self._files, name, self.path)
         with _reading(file):
-            return file.read_bytes()
+            return plain_file(file).read_bytes()
 
 
 class _Zip(FileStore):

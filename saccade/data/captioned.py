@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Self
 
+from saccade.config.base import Broken
+from saccade.config.captions import CaptionSettings
+from saccade.config.images import ContrastSettings, Fit
 from saccade.data.listed import ListedImages, parted
 from saccade.data.pictures import Caption, caption_list, images_beside, read_captions
 
@@ -19,6 +23,12 @@ class CaptionedImages(ListedImages[Caption]):
     test: str | None = None  # another list, for the test part
     valid: float = 0.05  # share or number held out where the list names no validation part
     size: int = 64
+    fit: Fit = "stretch"
+    broken: Broken = "skip"
+
+    @classmethod
+    def of(cls, task: CaptionSettings | ContrastSettings) -> Self:
+        return cls(task.data, task.images, task.test, task.valid, task.size, task.fit, task.broken)
 
     @cached_property
     def parts(self) -> dict[str, list[Caption]]:

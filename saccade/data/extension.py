@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable
 
@@ -17,7 +18,15 @@ def extended(
     """With the `count` most frequent words that take two pieces or more; and of each, the ids that spelled it."""
     counted = Counter(found[0] for text in texts for found in WORD.finditer(f" {text}"))
     spelled = {word: encode(word) for word in counted}
-    many = sorted((word for word in counted if len(spelled[word]) > 1), key=lambda word: (-counted[word], word))
+    whole = sorted(word for word in counted if len(spelled[word]) == 1)
+
+    def breaks(word: str) -> bool:
+        """A word that begins another, which has a piece of its own: new pieces are found before old ones."""
+        place = bisect_left(whole, word)
+        return place < len(whole) and whole[place].startswith(word)
+
+    many = [word for word in counted if len(spelled[word]) > 1 and not breaks(word)]
+    many.sort(key=lambda word: (-counted[word], word))
     larger = Tokenizer.from_str(tokenizer.to_str())
     larger.add_tokens([AddedToken(word, normalized=False) for word in many[:count]])
     return larger, [spelled[word] for word in many[:count]]

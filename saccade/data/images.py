@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from saccade.data.archives import MOST_BYTES, READ_AT_ONCE
+from saccade.config.images import Fit
+from saccade.data.archives import MOST_BYTES, READ_AT_ONCE, plain_file
 from saccade.errors import SaccadeError
 
 Pixels: TypeAlias = NDArray[np.uint8]
@@ -38,7 +39,7 @@ def read_image(source: Path | bytes, name: str = "", *, first_frame: bool = Fals
     Several pictures in one file are refused, unless `first_frame` asks for the first of them.
     """
     name = name or (str(source) if isinstance(source, Path) else "image")
-    with _named(name), io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as file:
+    with _named(name), io.BytesIO(source) if isinstance(source, bytes) else plain_file(source).open("rb") as file:
         if not file.read(1):
             raise SaccadeError(f"{name}: an empty file, not an image")
         file.seek(0)
@@ -54,7 +55,7 @@ def read_idx(path: str | Path) -> Pixels:
     """
     path = Path(path)
     try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+        with gzip.open(plain_file(path), "rb") if path.suffix == ".gz" else plain_file(path).open("rb") as file:
             start = file.read(4)
             axes = start[3] if len(start) == 4 else 0
             if start[:3] != bytes((0, 0, IDX_BYTES)) or not axes:
@@ -79,12 +80,26 @@ def read_idx(path: str | Path) -> Pixels:
     return np.frombuffer(content, dtype=np.uint8).reshape(shape)
 
 
-def resized(pixels: Pixels, size: int | tuple[int, int]) -> Pixels:
-    """An image (H, W, 3) or (H, W) as (height, width) or as a square: bicubic, over all that a new pixel covers."""
+def resized(pixels: Pixels, size: int | tuple[int, int], fit: Fit = "stretch") -> Pixels:
+    """An image (H, W, 3) or (H, W) as (height, width) or as a square: bicubic, over all that a new pixel covers.
+
+    All of it, stretched; or, to `crop`, the largest part of the wanted shape in its middle.
+    """
     height, width = (size, size) if isinstance(size, int) else size
     if min(height, width) < 1 or height * width > MOST_PIXELS:
         raise SaccadeError(f"an image cannot be resized to {height} x {width}; from 1 to {MOST_PIXELS:,} pixels can be")
+    if fit == "crop":
+        pixels = _middle(pixels, height, width)
     return np.array(Image.fromarray(pixels).resize((width, height), Image.Resampling.BICUBIC))
+
+
+def _middle(pixels: Pixels, height: int, width: int) -> Pixels:
+    """As much as there is of the shape height : width, one pixel at least; to a pixel, as there are no parts of one."""
+    rows, columns = pixels.shape[:2]
+    scale = min(rows / height, columns / width)
+    kept_rows, kept_columns = max(round(scale * height), 1), max(round(scale * width), 1)
+    top, left = (rows - kept_rows) // 2, (columns - kept_columns) // 2
+    return pixels[top : top + kept_rows, left : left + kept_columns]
 
 
 def _check(image: Image.Image, name: str, first_frame: bool) -> None:

@@ -266,7 +266,9 @@ def _clip(path: Path) -> Tokenizer:
 def _bert(path: Path) -> Tokenizer:
     """Devlin et al. (2019), uncased WordPiece."""
     listed = list(_lines(_find(path, ("vocab.txt", "bert_base_uncased_vocab.txt"))))
-    tokenizer = Tokenizer(models.WordPiece({piece: n for n, piece in enumerate(listed)}, unk_token="[UNK]"))
+    vocabulary = {piece: number for number, piece in enumerate(listed)}
+    # the original reads words of up to 200 letters, the library 100 unless told
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=200))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix="##")

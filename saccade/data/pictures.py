@@ -17,9 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from saccade.config.base import Broken
+from saccade.config.images import Fit
 from saccade.data.archives import FileStore, open_files
 from saccade.data.images import Pixels, read_idx, read_image, resized
-from saccade.data.readers import hash_of, read_lines
+from saccade.data.readers import hash_of, read_lines, refuse_broken
 from saccade.errors import SaccadeError
 
 IMAGE_ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
@@ -114,20 +116,23 @@ def usual_side(source: Source) -> int:
     return int(statistics.median(sides))
 
 
-def read_labelled(source: Source, *, size: int, names: Sequence[str] = ()) -> Labelled:
+def read_labelled(
+    source: Source, *, size: int, fit: Fit = "stretch", names: Sequence[str] = (), broken: Broken = "skip"
+) -> Labelled:
     """All images, made `size` x `size`; `names` are what the numbers of an IDX file stand for."""
     if IDX_IMAGES.fullmatch(source.path.name):
-        return _read_idx_pair(source.path, size, names)
+        return _read_idx_pair(source.path, size, fit, names)
     with open_files(source.path) as files:
         inner = [name for name in files.names() if _belongs(name, source)]
-        found = list(zip(inner, read_named(files, inner, size=size), strict=True))
+        found = list(zip(inner, read_named(files, inner, size=size, fit=fit), strict=True))
     read = [(name, pixels) for name, pixels in found if not isinstance(pixels, str)]
-    broken = tuple(why for _, why in found if isinstance(why, str))
+    unread = tuple(why for _, why in found if isinstance(why, str))
+    refuse_broken(unread, broken, str(source))
     if not read:
-        why = f": {broken[0]}" if broken else "; classes are folders with images in them"
+        why = f": {unread[0]}" if unread else "; classes are folders with images in them"
         raise SaccadeError(f"{source}: no image that can be read{why}")
     labels = tuple(PurePosixPath(name).parent.name for name, _ in read)
-    return Labelled(np.stack([each for _, each in read]), labels, tuple(name for name, _ in read), broken)
+    return Labelled(np.stack([each for _, each in read]), labels, tuple(name for name, _ in read), unread)
 
 
 def held_out(keys: Iterable[str], part: float) -> tuple[list[int], list[int]]:
@@ -187,22 +192,22 @@ def images_beside(listed: Path, image: str, called: Sequence[str] = IMAGE_PLACES
     return place
 
 
-def read_named(files: FileStore, names: Iterable[str], *, size: int) -> list[Pixels | str]:
+def read_named(files: FileStore, names: Iterable[str], *, size: int, fit: Fit = "stretch") -> list[Pixels | str]:
     """The images of these names in a folder or archive, (size, size, 3) each; for one that cannot be read, why."""
 
     def read(name: str) -> Pixels:
         return read_image(files.read(name), name, first_frame=True)
 
-    return [_attempt(read, name, size) for name in names]
+    return [_attempt(read, name, size, fit) for name in names]
 
 
-def read_files(paths: Iterable[str | Path], *, size: int) -> list[Pixels | str]:
+def read_files(paths: Iterable[str | Path], *, size: int, fit: Fit = "stretch") -> list[Pixels | str]:
     """Likewise the images in these files."""
 
     def read(path: str) -> Pixels:
         return read_image(Path(path), first_frame=True)
 
-    return [_attempt(read, str(path), size) for path in paths]
+    return [_attempt(read, str(path), size, fit) for path in paths]
 
 
 def is_image(name: str) -> bool:
@@ -219,9 +224,9 @@ def told(broken: Sequence[str], whole: int, what: str, most: int = 5) -> list[st
     return [f"{what} that cannot be read are left out, {len(broken):,} of {whole:,}: {'; '.join(broken[:most])}{more}"]
 
 
-def _attempt(read: Callable[[str], Pixels], name: str, size: int) -> Pixels | str:
+def _attempt(read: Callable[[str], Pixels], name: str, size: int, fit: Fit) -> Pixels | str:
     try:
-        return resized(read(name), size)
+        return resized(read(name), size, fit)
     except SaccadeError as error:
         return str(error)
 
@@ -239,7 +244,7 @@ def _belongs(name: str, source: Source) -> bool:
     return is_image(name) and "/" in name and (not source.inside or name.startswith(f"{source.inside}/"))
 
 
-def _read_idx_pair(path: Path, size: int, names: Sequence[str]) -> Labelled:
+def _read_idx_pair(path: Path, size: int, fit: Fit, names: Sequence[str]) -> Labelled:
     images, numbers = (
         read_idx(path),
         read_idx(path.with_name(path.name.replace("images", "labels").replace("idx3", "idx1"))),
@@ -250,7 +255,7 @@ def _read_idx_pair(path: Path, size: int, names: Sequence[str]) -> Labelled:
     if len(numbers) and int(numbers.max()) >= len(known):
         raise SaccadeError(f"{path}: label {numbers.max()} has no name among the {len(known)} of task.names")
     if images.shape[1:] != (size, size):
-        images = np.stack([resized(image, size) for image in images])
+        images = np.stack([resized(image, size, fit) for image in images])
     grey = np.broadcast_to(images[..., None], (*images.shape, 3))  # no copy: three times the same bytes
     labels = tuple(known[number] for number in numbers)
     return Labelled(grey, labels, tuple(f"{path.name} {number}" for number in range(len(labels))))

@@ -16,6 +16,8 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from saccade.config.base import Broken
+from saccade.config.images import Fit
 from saccade.data.listed import ListedImages, parted
 from saccade.data.pictures import IMAGE_ENDINGS, PARTS, images_beside
 from saccade.data.readers import read_lines
@@ -55,6 +57,8 @@ class AskedImages(ListedImages[Asked]):
     images: str | None = None  # a folder or archive; none: beside the table
     valid: float = 0.05  # share or number of the images held out where the data names no validation part
     size: int = 64
+    fit: Fit = "stretch"
+    broken: Broken = "skip"
 
     @cached_property
     def parts(self) -> dict[str, list[Asked]]:

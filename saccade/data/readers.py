@@ -6,17 +6,20 @@ import gzip
 import hashlib
 import lzma
 import sys
+import warnings
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Literal
 
-from saccade.errors import SaccadeError
+from saccade.config.base import Broken
+from saccade.errors import RunWarning, SaccadeError
 
 HELD_OUT = 0.02  # share of the sentences that are held out where no validation files are given ...
 HELD_OUT_MOST = 2000  # ... and how many at most
+NAMED = 5  # files that cannot be read, of which a warning speaks one by one
 
 
 @dataclass(frozen=True)
@@ -135,6 +138,20 @@ def references_of(pairs: list[TextPair]) -> dict[str, list[str]]:
         if pair.target not in known:
             known.append(pair.target)
     return references
+
+
+def refuse_broken(reasons: Sequence[str], broken: Broken, data: str) -> None:
+    """Where what cannot be read is not to be left out, an error with the first of the reasons."""
+    if reasons and broken == "refuse":
+        raise SaccadeError(f"{data}: {reasons[0]}; task.broken=skip would leave it out")
+
+
+def warn_of_broken(reasons: Sequence[str], part: str, data: str) -> None:
+    """What of another part than training, of which notes tell, cannot be read and is not scored."""
+    if reasons and part != "train":
+        first = "; ".join(reasons[:NAMED]) + ("; ..." if len(reasons) > NAMED else "")
+        told = f"{data}: {len(reasons):,} of the part {part} are left out of its scores: {first}"
+        warnings.warn(told, RunWarning, stacklevel=2)
 
 
 def _opened(path: Path) -> IO[bytes] | gzip.GzipFile:

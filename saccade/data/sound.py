@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 import soundfile
 
+from saccade.data.archives import plain_file
 from saccade.errors import SaccadeError
 
 FORMATS = ("WAV", "WAVEX", "FLAC")  # as libsndfile calls them; WAVEX is a wav with an extended header
@@ -62,7 +63,7 @@ def read_sound(source: Path | bytes, name: str = "") -> Sound:
 
 def _bytes_of(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
+        with plain_file(path).open("rb") as file:
             return file.read(LARGEST + 1)  # not more, whatever the path leads to
     except OSError as error:
         raise SaccadeError(f"{path}: cannot read: {error.strerror}") from error

@@ -19,8 +19,8 @@ from typing import Literal
 import numpy as np
 
 from saccade.config.sound import TranscribeSettings
-from saccade.data.archives import FileStore, open_files
-from saccade.data.readers import hash_of, read_lines, read_pairs
+from saccade.data.archives import FileStore, open_files, plain_file
+from saccade.data.readers import hash_of, read_lines, read_pairs, refuse_broken
 from saccade.data.sound import Sound, read_sound
 from saccade.errors import SaccadeError
 
@@ -87,8 +87,12 @@ class Speech:
         reasons = "".join(f"\n  {reason}" for reason in islice(self.left_out.values(), NAMED))
         return SaccadeError(f"{self.settings.data}: no recording is left for the {part} part{reasons}")
 
-    def leave_out(self, name: str, reason: str) -> None:
-        self.left_out[name] = reason if reason.startswith(name) else f"{name}: {reason}"
+    def leave_out(self, name: str, reason: str, *, broken: bool = False) -> None:
+        """What is of no use here; what is `broken` is of no use anywhere, and `task.broken` may refuse it."""
+        told = reason if reason.startswith(name) else f"{name}: {reason}"
+        if broken:
+            refuse_broken([told], self.settings.broken, self.settings.data)
+        self.left_out[name] = told
 
 
 def open_speech(settings: TranscribeSettings) -> Speech:
@@ -127,7 +131,7 @@ class Recordings(Speech):
             try:
                 sound = read_sound(each.path)
             except SaccadeError as error:
-                self.leave_out(name, str(error))
+                self.leave_out(name, str(error), broken=True)
                 continue
             yield Utterance(name, each.text, sound)
 
@@ -183,7 +187,7 @@ class SpokenDigits(Speech):
                 try:
                     sound = read_sound(self.files.read(name), f"{self.files.path}: {name}")
                 except SaccadeError as error:
-                    self.leave_out(name, str(error))
+                    self.leave_out(name, str(error), broken=True)
                     continue
                 rate = rate or sound.rate
                 if sound.rate != rate:
@@ -236,14 +240,15 @@ class ReadyFrames(Speech):
                 continue
             own = frames[first:last].astype(np.float32)
             if len(own) == 0 or not np.isfinite(own).all():
-                self.leave_out(name, "has no frames" if len(own) == 0 else "has frames that are not finite")
+                reason = "has no frames" if len(own) == 0 else "has frames that are not finite"
+                self.leave_out(name, reason, broken=True)
                 continue
             yield Utterance(name, text, own)
 
     def _frames(self, part: Part) -> tuple[np.ndarray, np.ndarray]:
         path = self.folder / f"{part}.npz"
         try:
-            with np.load(path, allow_pickle=False) as arrays:
+            with np.load(plain_file(path), allow_pickle=False) as arrays:
                 frames, lengths = arrays["features"], arrays["lengths"]
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise SaccadeError(f"{path}: cannot read: {error}") from error
@@ -266,6 +271,26 @@ class ReadyFrames(Speech):
                     f"{path}:{number}: {' | '.join(row)}: must be a name, {length} as in {part}.npz, and a transcript"
                 )
         return [(name, " ".join(text.split())) for name, _, text in rows]
+
+
+def read_frames(path: Path, width: int) -> np.ndarray:
+    """Frames (T, width) of one recording, from an .npy file."""
+    try:
+        found = np.load(plain_file(path), mmap_mode="r", allow_pickle=False)  # a header may promise more than is there
+    except SaccadeError:
+        raise
+    except Exception as error:  # a header of junk raises all there is, from TokenError to OverflowError
+        raise SaccadeError(f"{path}: cannot read as frames: {getattr(error, 'strerror', None) or error}") from error
+    array = isinstance(found, np.ndarray)
+    if not array or found.dtype.kind != "f" or found.ndim != 2 or len(found) == 0 or found.shape[1] != width:
+        what = f"{found.dtype} {found.shape}" if array else "several arrays"
+        raise SaccadeError(f"{path}: {what}; frames are one array of real numbers (frames, {width})")
+    with np.errstate(over="ignore"):  # a number beyond float32 is not finite in it
+        frames = np.array(found, dtype=np.float32)
+    if not np.isfinite(frames).all():
+        place = int(np.isfinite(frames).all(axis=1).argmin())
+        raise SaccadeError(f"{path}: frame {place:,} has numbers that are not finite")
+    return frames
 
 
 def _held_out_speaker(name: str) -> bool:

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
+from saccade.config.base import Broken
 from saccade.data.archives import open_files
 from saccade.data.images import Pixels, read_image, resized
 from saccade.data.pictures import IMAGE_PLACES, Caption, held_out, images_beside, read_captions
+from saccade.data.readers import refuse_broken, warn_of_broken
 from saccade.errors import SaccadeError
 
 PARTS = ("train", "valid", "test")
@@ -41,6 +43,7 @@ class WordImages:
     test: str | None = None  # another list, for the test part
     valid: float = 0.05  # share or number held out where there is no list of validation words
     size: tuple[int, int] = (32, 100)
+    broken: Broken = "skip"
 
     @cached_property
     def lists(self) -> dict[str, Path]:
@@ -78,8 +81,10 @@ class WordImages:
                     broken.append(str(error))
                 else:
                     words.append(Word(each.image, each.captions[0], framed(pixels, self.size)))
+        refuse_broken(broken, self.broken, self.data)
         if not words:
             raise SaccadeError(f"{self.data}: no image of the part {part} can be read: {broken[0]}")
+        warn_of_broken(broken, part, self.data)
         return words, broken
 
     def _images(self, part: str, image: str) -> Path:

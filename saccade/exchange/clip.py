@@ -13,7 +13,7 @@ import torch
 from torch import Generator, Tensor
 
 from saccade.config import Recipe
-from saccade.config.images import ClipSettings, ContrastSettings, TextEncoderSettings, ViTSettings
+from saccade.config.images import ClipSettings, ContrastSettings, Fit, TextEncoderSettings, ViTSettings
 from saccade.data.lexicon import PUBLISHED, Lexicon
 from saccade.errors import SaccadeError
 from saccade.exchange.architecture import (
@@ -28,7 +28,7 @@ from saccade.exchange.architecture import (
 from saccade.exchange.folder import Config
 from saccade.exchange.rules import Rule, Table, ignored, linear, same
 from saccade.exchange.tokens import read_lexicon
-from saccade.exchange.vit import CHANNELS, colours, pictures_for, squares
+from saccade.exchange.vit import CHANNELS, colours, of_pictures, pictures_for, squares
 from saccade.models.shapes import DualEncoder
 
 TEXT, VISION = "text_config", "vision_config"
@@ -116,7 +116,8 @@ def recipe(config: Config, names: Collection[str]) -> Recipe:  # noqa: ARG001
         width=config.number("projection_dim", 512),
     )
     size, longest = vision.number("image_size", 224), text.number("max_position_embeddings", 77)
-    return Recipe(task=ContrastSettings(data=NO_DATA, size=size, longest=longest), model=model)
+    fit: Fit = "crop" if of_pictures(config.path.parent)[1].get("do_center_crop", True) else "stretch"
+    return Recipe(task=ContrastSettings(data=NO_DATA, size=size, fit=fit, longest=longest), model=model)
 
 
 def lexicon(folder: Path, config: Config) -> Lexicon:
@@ -189,7 +190,7 @@ def _encoder(settings: TextEncoderSettings | ViTSettings, width: int) -> dict[st
 
 def pictures(recipe: Recipe) -> dict[str, dict[str, Any]]:
     assert isinstance(recipe.model, ClipSettings) and isinstance(recipe.model.image, ViTSettings)
-    return pictures_for("CLIPImageProcessor", recipe.model.image, getattr(recipe.task, "size", None))
+    return pictures_for("CLIPImageProcessor", recipe.model.image, recipe.task)
 
 
 def probe(model: DualEncoder, recipe: Recipe, sizes: Sizes, draw: Generator) -> Tensor:

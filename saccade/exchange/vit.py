@@ -117,13 +117,18 @@ def config_of(recipe: Recipe, sizes: Sizes) -> dict[str, Any]:  # noqa: ARG001
     }
 
 
-def colours(folder: Path, mean: Colour, deviation: Colour) -> tuple[Colour, Colour]:
-    """Mean and deviation of the pixels, from 0 to 1, that a folder says it wants; where it does not, those given."""
+def of_pictures(folder: Path) -> tuple[Path, dict[str, Any]]:
+    """What a folder says of how images become numbers, and in which file; nothing where it does not."""
     path = next((path for name in (PICTURES, PROCESSOR) if (path := folder / name).is_file()), None)
     if path is None:
-        return mean, deviation
-    said = read_json(path)
-    said = said.get("image_processor", said)
+        return folder / PICTURES, {}
+    said: dict[str, Any] = read_json(path)
+    return path, said.get("image_processor", said)
+
+
+def colours(folder: Path, mean: Colour, deviation: Colour) -> tuple[Colour, Colour]:
+    """Mean and deviation of the pixels, from 0 to 1, that a folder says it wants; where it does not, those given."""
+    path, said = of_pictures(folder)
     if not said.get("do_rescale", True) or abs(said.get("rescale_factor", 1 / 255) * 255 - 1) > 1e-6:
         raise SaccadeError(f"{path}: do_rescale and rescale_factor must make pixels from 0 to 1 of bytes")
     if not said.get("do_normalize", True):
@@ -136,16 +141,20 @@ def colours(folder: Path, mean: Colour, deviation: Colour) -> tuple[Colour, Colo
     return middle, spread  # type: ignore[return-value]
 
 
-def pictures_for(processor: str, settings: ViTSettings, side: int | None) -> dict[str, dict[str, Any]]:
-    """The file that says how pixels become numbers: whole images made square, as here."""
-    said = {"image_processor_type": processor, "do_resize": True, "size": {"height": side, "width": side}}
+def pictures_for(processor: str, settings: ViTSettings, task: Any) -> dict[str, dict[str, Any]]:
+    """The file that says how pixels become numbers: whole images made square, or their middle, as here."""
+    side = {"height": task.size, "width": task.size}
+    said = {"image_processor_type": processor, "do_resize": True, "size": side}
     said |= {"resample": BICUBIC, "do_center_crop": False, "do_rescale": True, "do_normalize": True}
+    if task.fit == "crop":  # which only this one of theirs can do
+        said |= {"image_processor_type": "CLIPImageProcessor", "do_center_crop": True}
+        said |= {"size": {"shortest_edge": task.size}, "crop_size": side}
     return {PICTURES: {**said, "image_mean": list(settings.mean), "image_std": list(settings.deviation)}}
 
 
 def pictures(recipe: Recipe) -> dict[str, dict[str, Any]]:
     assert isinstance(recipe.model, ViTSettings)
-    return pictures_for("ViTImageProcessor", recipe.model, getattr(recipe.task, "size", None))
+    return pictures_for("ViTImageProcessor", recipe.model, recipe.task)
 
 
 def probe(model: EncoderOnly, recipe: Recipe, sizes: Sizes, draw: Generator) -> Tensor:  # noqa: ARG001

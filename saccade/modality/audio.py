@@ -150,7 +150,7 @@ class Cepstra:
         mels = spectrum.width
         if not 1 <= coefficients <= mels:
             raise ValueError(f"{mels} mels have 1 to {mels} cepstral coefficients; got {coefficients}")
-        self.spectrum, self.deltas = spectrum, deltas
+        self.spectrum, self.rate, self.deltas = spectrum, spectrum.rate, deltas
         self.width = coefficients * (1 + deltas)
         order = torch.arange(coefficients, dtype=torch.float64, device="cpu")
         place = torch.arange(mels, dtype=torch.float64, device="cpu")[:, None] + 0.5

@@ -90,6 +90,15 @@ def test_another_kind_begins_from_its_own_defaults_whatever_the_order() -> None:
     assert (task.kind, task.symbols) == ("sort", 5)
 
 
+def test_another_encoder_of_images_begins_from_its_own_defaults_too() -> None:
+    named = load_recipe("read", ["task.data=photos", "model.image.kind=vit", "model.image.patch=8"])
+    assert (named.model.image.kind, named.model.image.patch) == ("vit", 8)
+    both = load_recipe("read", ["task.data=photos", "model.image.kind=vit", "model.kind=show_attend_tell"])
+    assert (both.model.kind, both.model.image.kind) == ("show_attend_tell", "vit")
+    with pytest.raises(ConfigError, match=r"--set model\.image\.stages: unknown key.* in model\.image"):
+        load_recipe("read", ["task.data=photos", "model.image.kind=vit", "model.image.stages=3"])
+
+
 def test_infinite_and_impossible_numbers_are_refused() -> None:
     assert "finite" in problem(GOOD, "train.optimizer.rate=.inf")
     assert "shortest 9 is above longest 4" in problem(GOOD, "task.shortest=9", "task.longest=4")
@@ -110,3 +119,8 @@ def test_a_recipe_file_is_read_from_its_path(tmp_path: Path) -> None:
     file.write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="not UTF-8"):
         load_recipe(file)
+
+
+def test_a_vocabulary_grows_only_from_another_run() -> None:
+    with pytest.raises(ConfigError, match=r"task\.extend makes the vocabulary of another run larger.*train\.start"):
+        load_recipe("language-quick", ["task.data=a.txt", "task.extend=5"])

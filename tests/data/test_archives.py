@@ -148,14 +148,43 @@ def test_links_in_a_zip_are_refused(tmp_path: Path) -> None:
     refuses(zipped(tmp_path / "x.zip", [(link, b"/etc/passwd")]), "'b' in it is a link")
 
 
-@pytest.mark.parametrize("target", ["b.txt", "a", "/nowhere"])
-def test_links_and_pipes_in_a_folder_are_refused(target: str, tmp_path: Path) -> None:
+def test_links_in_a_folder_lead_to_files_wherever_they_are(tmp_path: Path) -> None:
     folder = packed(tmp_path, "folder", CONTENT)
-    (folder / "a" / "link").symlink_to(folder / target)
-    refuses(folder, "'a/link' in it is a link")
-    (folder / "a" / "link").unlink()
+    (tmp_path / "outside").write_bytes(b"out")
+    (folder / "a" / "inner").symlink_to(folder / "b.txt")
+    (folder / "a" / "outer").symlink_to("../../outside")
+    with open_files(folder) as files:
+        assert files.names() == sorted([*CONTENT, "a/inner", "a/outer"])
+        assert dict(files.items()) == {**CONTENT, "a/inner": b"bee", "a/outer": b"out"}
+
+
+@pytest.mark.parametrize(("target", "why"), [("/nowhere", "cannot read: No such"), ("/dev/null", "not a plain file")])
+def test_what_is_no_file_in_a_folder_is_refused_alone_and_when_it_is_read(
+    target: str, why: str, tmp_path: Path
+) -> None:
+    folder = packed(tmp_path, "folder", CONTENT)
+    (folder / "a" / "link").symlink_to(target)
     os.mkfifo(folder / "pipe")
-    refuses(folder, "'pipe' in it is neither a file nor a folder")
+    with open_files(folder) as files:
+        assert files.names() == sorted([*CONTENT, "a/link", "pipe"])
+        with pytest.raises(SaccadeError, match=f"folder/a/link: {why}"):
+            files.read("a/link")
+        with pytest.raises(SaccadeError, match="folder/pipe: not a plain file"):
+            files.read("pipe")
+        assert {name: files.read(name) for name in CONTENT} == CONTENT
+
+
+def test_a_link_to_a_folder_is_told_and_not_followed(tmp_path: Path) -> None:
+    folder = packed(tmp_path, "folder", CONTENT)
+    (folder / "a" / "round").symlink_to(folder)
+    with pytest.warns(UserWarning, match="folder/a/round: a link to a folder, which is not followed"):
+        assert open_files(folder).names() == sorted(CONTENT)
+
+
+def test_an_archive_that_is_no_plain_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "x.zip").symlink_to("/dev/null")
+    with pytest.raises(SaccadeError, match=r"x\.zip: not a plain file"):
+        open_files(tmp_path / "x.zip")
 
 
 @pytest.mark.parametrize("kind", ["x.zip", *TARS])

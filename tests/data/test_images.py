@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import struct
 import warnings
 import zlib
@@ -216,6 +217,15 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         read_image(tmp_path)
 
 
+def test_what_is_no_plain_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    (tmp_path / "link.png").symlink_to("/dev/null")
+    for read in (read_image, read_idx):
+        for name in ("link.png", "pipe.png"):
+            with pytest.raises(SaccadeError, match=rf"{name}: not a plain file$"):
+                read(tmp_path / name)
+
+
 def test_a_warning_of_the_decoder_gets_the_name_of_the_file() -> None:
     exif = Image.Exif()
     exif[ORIENTATION] = 6
@@ -318,6 +328,31 @@ def test_the_same_size_is_the_same_image() -> None:
 def test_a_smaller_image_is_an_average_and_not_a_selection() -> None:
     board = (np.indices((64, 64)).sum(0) % 2 * 255).astype(np.uint8)
     assert difference(resized(board, 8)[1:-1, 1:-1], np.full((6, 6), 127)) <= 2
+
+
+@pytest.mark.parametrize(
+    ("shape", "size", "rows", "columns"),
+    [
+        ((4, 10), 4, slice(0, 4), slice(3, 7)),  # wide
+        ((11, 4), 4, slice(3, 7), slice(0, 4)),  # high
+        ((4, 4), 4, slice(0, 4), slice(0, 4)),
+        ((6, 12), (3, 2), slice(0, 6), slice(4, 8)),  # another shape than a square
+        ((1, 9), (9, 1), slice(0, 1), slice(4, 5)),  # never nothing
+    ],
+)
+def test_a_crop_is_the_largest_middle_of_the_wanted_shape(
+    shape: tuple[int, int], size: int | tuple[int, int], rows: slice, columns: slice
+) -> None:
+    pixels = np.random.default_rng(1).integers(0, 256, (*shape, 3), dtype=np.uint8)
+    np.testing.assert_array_equal(resized(pixels, size, "crop"), resized(pixels[rows, columns], size))
+
+
+def test_a_crop_keeps_a_circle_round() -> None:
+    across, down = np.meshgrid(np.arange(90) - 44.5, np.arange(60) - 29.5)
+    circle = ((np.hypot(across, down) < 20) * 255).astype(np.uint8)
+    for fit, round_ in (("crop", True), ("stretch", False)):
+        found = resized(circle, 30, fit) > 127  # type: ignore[arg-type]
+        assert (found.any(0).sum() == found.any(1).sum()) == round_
 
 
 @pytest.mark.parametrize("size", [0, (3, 0), (-1, 4), (100_000, 100_000)])

@@ -101,3 +101,12 @@ def test_words_of_clip_end_with_their_mark(tmp_path: Path) -> None:
 def test_a_folder_without_the_files_is_named(tmp_path: Path) -> None:
     with pytest.raises(SaccadeError, match=r"vocab\.txt"):
         Lexicon.published("bert", tmp_path)
+
+
+def test_a_vocabulary_that_grows_breaks_no_word_that_had_its_own_piece() -> None:
+    known = Lexicon.learn(["a zebra and a zebra\n" * 50], "pieces", size=300)
+    (whole,) = known.encode(" zebra")
+    larger, _ = known.extended([" zeb zeb zeb zebra quagga quaggas\n"], 9)
+    assert larger.encode(" zebra") == [whole]
+    assert len(larger.encode(" quaggas")) == 1
+    assert len(larger.encode(" zeb")) > 1

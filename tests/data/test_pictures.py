@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import struct
 import tarfile
 from pathlib import Path
@@ -108,6 +109,53 @@ def test_what_systems_leave_behind_is_passed_over_and_what_is_broken_is_named(tm
     assert note.startswith("images that cannot be read are left out, 2 of 3: cat/2.png:")
     assert note.endswith("; ...")
     assert told((), 3, "images") == []
+
+
+def test_a_pipe_among_the_images_is_left_out_like_a_broken_one_and_a_link_is_followed(tmp_path: Path) -> None:
+    data = folder(tmp_path / "pets", "cat/1.png", "dog/1.png")
+    (data / "cat" / "2.png").symlink_to(data / "dog" / "1.png")
+    (data / "cat" / "3.png").symlink_to("gone.png")
+    os.mkfifo(data / "dog" / "2.png")
+    assert usual_side(Source(data)) == 8
+    found = read_labelled(Source(data), size=8)
+    assert found.names == ("cat/1.png", "cat/2.png", "dog/1.png")
+    assert [why.removeprefix(f"{data}/") for why in found.broken] == [
+        "cat/3.png: cannot read: No such file or directory",
+        "dog/2.png: not a plain file",
+    ]
+
+
+def test_broken_images_are_an_error_if_they_are_to_be(tmp_path: Path) -> None:
+    data = folder(tmp_path / "pets", "cat/1.png", "dog/1.png")
+    assert len(read_labelled(Source(data), size=8, broken="refuse")) == 2
+    (data / "cat" / "2.png").write_bytes(b"torn")
+    with pytest.raises(SaccadeError, match=r"pets: cat/2\.png: not an image.*; task\.broken=skip would leave it out"):
+        read_labelled(Source(data), size=8, broken="refuse")
+    lines = [{"file": f"cat/{n}.png", "captions": ["a cat"], "split": ("valid", "train")[n - 1]} for n in (1, 2)]
+    lines += [{"file": "dog/1.png", "captions": ["a dog"], "split": "train"}]
+    (data / "captions.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    listed = CaptionedImages(str(data), broken="refuse")
+    assert len(listed.read("valid")[0]) == 1
+    with pytest.raises(SaccadeError, match=r"cat/2\.png: not an image.*; task\.broken=skip"):
+        listed.read("train")
+
+
+def test_a_crop_reaches_files_archives_and_idx(tmp_path: Path) -> None:
+    wide = np.zeros((4, 12, 3), np.uint8)
+    wide[:, 4:8] = 255
+    (tmp_path / "cat").mkdir()
+    Image.fromarray(wide).save(tmp_path / "cat" / "1.png")
+    with open_files(tmp_path) as files:
+        read = [
+            *read_named(files, ["cat/1.png"], size=4, fit="crop"),
+            *read_files([tmp_path / "cat" / "1.png"], size=4, fit="crop"),
+            *read_labelled(Source(tmp_path), size=4, fit="crop").pixels,
+        ]
+    write_idx(tmp_path / "images-idx3-ubyte.gz", wide[None, ..., 0])
+    write_idx(tmp_path / "labels-idx1-ubyte.gz", np.zeros(1))
+    read += list(read_labelled(Source(tmp_path / "images-idx3-ubyte.gz"), size=4, fit="crop").pixels)
+    assert len(read) == 4
+    assert all(isinstance(each, np.ndarray) and (each == 255).all() for each in read)
 
 
 def test_data_without_one_readable_image_is_refused(tmp_path: Path) -> None:

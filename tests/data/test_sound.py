@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import struct
 from pathlib import Path
 
@@ -152,6 +153,14 @@ def test_limits_are_checked_before_anything_is_decoded(monkeypatch: pytest.Monke
     (tmp_path / "long.wav").write_bytes(stereo)
     with pytest.raises(SaccadeError, match=r"long\.wav: more than 8,0.. bytes"):
         read_sound(tmp_path / "long.wav")
+
+
+def test_what_is_no_plain_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.wav")
+    (tmp_path / "link.wav").symlink_to("/dev/null")
+    for name in ("link.wav", "pipe.wav"):
+        with pytest.raises(SaccadeError, match=rf"{name}: not a plain file$"):
+            read_sound(tmp_path / name)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

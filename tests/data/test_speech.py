@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import zipfile
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import soundfile
 
 from saccade.config.sound import TranscribeSettings
 from saccade.data.sound import Sound
-from saccade.data.speech import DIGITS, PARTS, Speech, open_speech
+from saccade.data.speech import DIGITS, PARTS, Speech, open_speech, read_frames
 from saccade.errors import SaccadeError
 from tests.tones import write_tones
 
@@ -88,6 +89,34 @@ def test_a_broken_recording_of_a_digit_is_left_out_by_name(digits: Path) -> None
     assert len(reasons) == 2
     assert "3_ann_20.wav: cut short" in reasons[0]
     assert "3_ann_21.wav: 16,000 samples a second, and those before it have 8,000" in reasons[1]
+
+
+def test_broken_recordings_are_an_error_if_they_are_to_be_and_others_are_left_out(digits: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(digits, "a") as archive:
+        archive.writestr("recordings/3_ann_20.wav", wav(900, rate=16000))  # whole, and of no use here
+    assert list(opened(digits, strings=3, broken="refuse").read("train"))
+    with zipfile.ZipFile(digits, "a") as archive:
+        archive.writestr("recordings/3_ann_21.wav", wav(900)[:-100])
+    with pytest.raises(SaccadeError, match=r"3_ann_21\.wav: cut short.*; task\.broken=skip would leave it out"):
+        list(opened(digits, strings=3, broken="refuse").read("train"))
+    listed = write_tones(tmp_path / "list", 8)
+    with listed.open("a") as file:
+        file.write("tones/0.wav\t\ntones/gone.wav\tab\n")
+    own = opened(listed, valid=str(write_tones(tmp_path / "valid", 2)), broken="refuse")
+    with pytest.raises(SaccadeError, match=r"gone\.wav: cannot read: No such file.*; task\.broken=skip"):
+        list(own.read("train"))
+    assert len(own.left_out) == 1 and "has no transcript" in next(iter(own.left_out.values()))
+
+
+def test_a_pipe_in_a_list_is_left_out_and_not_waited_for(tmp_path: Path) -> None:
+    listed = write_tones(tmp_path, 8)
+    os.mkfifo(tmp_path / "tones" / "pipe.wav")
+    (tmp_path / "tones" / "null.wav").symlink_to("/dev/null")
+    listed.write_text(f"tones/null.wav\tab\ntones/pipe.wav\tab\n{listed.read_text()}")
+    speech = opened(listed, valid=str(write_tones(tmp_path / "valid", 2)))
+    assert speech.usual_rate() == 8000
+    assert len(list(speech.read("train"))) == 8
+    assert [reason.split(": ")[-1] for reason in speech.left_out.values()] == ["not a plain file"] * 2
 
 
 def test_an_archive_of_something_else_is_refused(tmp_path: Path) -> None:
@@ -213,6 +242,44 @@ def test_frames_that_do_not_fit_their_list_are_refused(tmp_path: Path) -> None:
     (tmp_path / "train.npz").write_bytes(b"nothing")
     with pytest.raises(SaccadeError, match=r"train.npz: cannot read"):
         opened(tmp_path)
+
+
+def test_frames_of_a_file_are_read_and_what_is_none_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    given = np.random.default_rng(1).standard_normal((7, 3))
+    for kind in (np.float16, np.float32, np.float64, ">f4"):
+        np.save(path, given.astype(kind))
+        found = read_frames(path, 3)
+        assert found.dtype == np.float32 and found.flags.writeable
+        assert np.array_equal(found, given.astype(kind).astype(np.float32))
+
+    def refused(message: str) -> None:
+        with pytest.raises(SaccadeError, match=rf"x\.npy: {message}"):
+            read_frames(path, 3)
+
+    for wrong, message in (
+        (given[0], r"float64 \(3,\); frames are one array of real numbers \(frames, 3\)"),
+        (given[:, :2], r"float64 \(7, 2\); frames"),
+        (given[:0], r"float64 \(0, 3\); frames"),
+        (given.astype(int), r"int64 \(7, 3\); frames"),
+        (np.where(given > 0, np.nan, given), r"frame \d has numbers that are not finite"),
+        (np.full((2, 3), 1e300), "frame 0 has numbers that are not finite"),
+        (np.array([[{}, {}, {}]]), "cannot read as frames: "),  # a pickle
+    ):
+        np.save(path, wrong, allow_pickle=True)
+        refused(message)
+    with path.open("wb") as file:
+        np.savez(file, given)
+    refused("several arrays; frames are one array")
+    np.save(path, given)
+    whole = path.read_bytes()
+    for content in (b"", b"junk" * 50, whole[:60], whole[:-1], whole.replace(b"(7, 3)", b"(9999999999999, 3)")):
+        path.write_bytes(content)
+        refused("cannot read as frames: ")
+    path.unlink()
+    refused("cannot read as frames: No such file")
+    path.symlink_to("/dev/null")
+    refused("not a plain file")
 
 
 def test_a_recording_without_frames_or_with_wild_ones_is_left_out(tmp_path: Path) -> None:

@@ -119,6 +119,24 @@ def test_what_they_say_of_pixels_is_done(tmp_path: Path) -> None:
     assert (found - torch.nn.functional.normalize(expected, dim=-1)).abs().max() < 1e-5
 
 
+@pytest.mark.parametrize("cut", [True, False])
+def test_the_middle_of_an_image_is_cut_out_where_they_do_so(tmp_path: Path, cut: bool) -> None:
+    """Up to two pixels at the edges: they resize first and then cut."""
+    theirs = folder(tmp_path)
+    size = {"shortest_edge": 12} if cut else {"height": 12, "width": 12}
+    processor = CLIPImageProcessor(size=size, crop_size=12, do_center_crop=cut, do_normalize=False)
+    processor.save_pretrained(theirs)
+    import_folder(theirs, tmp_path / "run")
+    predictor = api.load(tmp_path / "run")
+    assert predictor.recipe.task.fit == ("crop" if cut else "stretch")
+    wide = np.random.default_rng(1).integers(0, 256, (48, 96, 3), dtype=np.uint8)
+    Image.fromarray(wide).save(tmp_path / "wide.png")
+    expected = processor(Image.fromarray(wide), return_tensors="pt")["pixel_values"][0] * 255  # (3, 12, 12)
+    (found,) = predictor.task.data.pixels([str(tmp_path / "wide.png")])
+    assert not isinstance(found, str)
+    assert np.abs(found[:, 2:-2] - expected.permute(1, 2, 0).numpy()[:, 2:-2]).max() <= 1
+
+
 def test_of_settings_that_are_said_twice_the_second_count(tmp_path: Path) -> None:
     theirs = folder(tmp_path)
     config = json.loads((theirs / "config.json").read_text())

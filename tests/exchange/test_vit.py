@@ -93,6 +93,15 @@ def test_a_model_of_ours_is_read_by_transformers(tmp_path: Path) -> None:
     theirs = ViTForImageClassification.from_pretrained(tmp_path / "theirs").eval()
     assert theirs.config.id2label == {0: "cat", 1: "dog"}
     assert ViTImageProcessor.from_pretrained(tmp_path / "theirs").size["height"] == 12
+    crop = published.drawn_run(
+        recipe.replace("size: 12", "size: 12, fit: crop"),
+        tmp_path / "crop",
+        lambda vocab: (vocab / "labels.json").write_text('["cat", "dog"]'),
+    )
+    assert crop.recipe.task.fit == "crop"
+    export_run(tmp_path / "crop", tmp_path / "cutting")
+    said = json.loads((tmp_path / "cutting" / "preprocessor_config.json").read_text())
+    assert said["do_center_crop"] and said["size"] == {"shortest_edge": 12}
     images = torch.randn(2, 3, 12, 12, generator=torch.Generator().manual_seed(3))
     with torch.no_grad():
         assert (predictor.model(images) - theirs(images).logits).abs().max() < 1e-5
