@@ -26,6 +26,7 @@ from saccade.train.signals import StopRequest
 from saccade.train.tensorboard import on_board, require_tensorboard
 from saccade.train.trainer import Trainer, averaged, load_tensors
 
+SCORED_ON = ("task.test", "task.zero_shot", "task.stride")  # settings of what `evaluate` alone reads, and how
 SHIPPED = Path(__file__).parent / "shipped" / "fr-en"  # the run of the French-to-English model in the package
 
 
@@ -160,13 +161,15 @@ def load(
 ) -> Predictor:
     """The model of a run: its final weights, else the best step's, else the latest's; or those of a given step.
 
-    `settings` change how it answers, "decode.beam=8" or "decode.prefix=Dear", and nothing else. Weights with NaN or
-    infinity in them are refused by name, unless `allow_nonfinite` asks to see them all the same. In the `precision`
-    int8 it writes faster, and nearly the same.
+    `settings` change how it answers, "decode.beam=8" or "decode.prefix=Dear", or what it is scored on,
+    "task.test=FILE", "task.zero_shot=FILE" or "task.stride=16", and nothing else. Weights with NaN or infinity in them
+    are refused by name, unless `allow_nonfinite` asks to see them all the same. In the `precision` int8 it writes
+    faster, and nearly the same.
     """
     for setting in settings:
-        if not setting.startswith("decode."):
-            raise SaccadeError(f"{setting}: a trained model can only be given other settings of decode")
+        if not setting.startswith("decode.") and setting.partition("=")[0].strip() not in SCORED_ON:
+            allowed = f"decode, and {', '.join(SCORED_ON)}"
+            raise SaccadeError(f"{setting}: a trained model can only be given other settings of {allowed}")
     run, recipe, task = _open(path, task, settings)
     tensors, state = run.weights(step, allow_nonfinite=allow_nonfinite)
     if "cursor" in state:  # of a step and not of final/: what was evaluated are the averaged weights, if there are any

@@ -14,10 +14,11 @@ from saccade.config import Recipe
 from saccade.decode import Method, Sample
 from saccade.errors import SaccadeError, did_you_mean
 from saccade.maps.render import AttentionMap
-from saccade.metrics import Score
+from saccade.metrics import Confusion, Score
 from saccade.nn.packed import PRECISIONS, Precision, packed
 from saccade.tasks.base import Prediction, Scores, Task
 from saccade.tasks.continuing import Continuation
+from saccade.tasks.labels import Labelling
 from saccade.tasks.language import Language
 from saccade.translation import translate_lines
 
@@ -67,10 +68,15 @@ class Predictor:
 
     def evaluate(self, split: str = "valid") -> Sequence[Score]:
         """Scores of a part of the task's data, valid or test, with intervals, baselines and controls."""
-        if split not in ("valid", "test"):
-            raise SaccadeError(f"there is no part {split!r} to be scored; there are valid and test")
         with for_people():
-            return self.task.evaluate(self.model, split)
+            return self.task.evaluate(self.model, require_split(split))
+
+    def confusion(self, split: str = "valid") -> Confusion:
+        """How often each label (row) was answered with each label (column)."""
+        if not isinstance(self.task, Labelling):
+            raise SaccadeError(f"a model for {self.recipe.task.kind} gives no labels that could be confused")
+        with for_people():
+            return self.task.confusion(self.model, require_split(split))
 
     def generate(
         self,
@@ -93,6 +99,12 @@ class Predictor:
         model: Any = self.writer
         with for_people():
             return self.task.continued(model, prompts, how, tell)
+
+
+def require_split(name: str) -> str:
+    if name not in ("valid", "test"):
+        raise SaccadeError(f"there is no part {name!r} to be scored; there are valid and test")
+    return name
 
 
 def require_precision(name: str) -> Precision:

@@ -14,6 +14,7 @@ from saccade.metrics import Score, share_score
 from saccade.predictor import Predictor
 
 TEMPLATE = "Input: {input}\nOutput: {output}\n\n"
+COUNTS = (0, 1, 2, 4, 8)
 SHUFFLE = 12345  # seed of the control
 Pair = tuple[str, str]
 
@@ -81,20 +82,25 @@ def read_groups(path: str) -> dict[str, list[Pair]]:
 def shots(
     predictor: Predictor,
     groups: dict[str, list[Pair]],
-    counts: Sequence[int],
+    counts: Sequence[int] | None,
     template: Template,
     *,
     examples: Sequence[Pair] = (),
     tokens: int = 60,
 ) -> list[Shots]:
-    """Accuracy against the number of examples: given ones, or the first of each group, which are then not asked."""
+    """Accuracy against the number of examples: given ones, or the first of each group, which are then not asked.
+
+    Without `counts`, those of 0, 1, 2, 4 and 8 that there are examples for.
+    """
+    available = len(examples) if examples else min(map(len, groups.values())) - 1
+    counts = [count for count in COUNTS if count <= available] if counts is None else counts
     most = max(counts)
     if examples and len(examples) < most:
-        raise SaccadeError(f"{most} examples are asked for and {len(examples)} are given")
+        raise SaccadeError(f"--shots: {most} examples are asked for and {len(examples)} are given")
     asked: list[tuple[Sequence[Pair], Pair]] = []
     for name, pairs in groups.items():
         if not examples and len(pairs) <= most:
-            raise SaccadeError(f"group {name!r} has {len(pairs)} pairs: {most} examples leave none to ask")
+            raise SaccadeError(f"--shots: group {name!r} has {len(pairs)} pairs: {most} examples leave none to ask")
         shown = examples or pairs[:most]
         asked += [(shown, pair) for pair in (pairs if examples else pairs[most:])]
     draw = np.random.default_rng(SHUFFLE)

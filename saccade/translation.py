@@ -180,7 +180,8 @@ def compare_files(
 
 def _translating(translator: Translator) -> Translate:
     if not isinstance(translator.task, Translate):
-        raise SaccadeError(f"this model was trained to {translator.recipe.task.kind}, not to translate: use predict")
+        kind = translator.recipe.task.kind
+        raise SaccadeError(f"files of sentences are for models that translate, and this one was trained for {kind}")
     return translator.task
 
 

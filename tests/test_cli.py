@@ -196,8 +196,16 @@ def test_look_draws_in_the_terminal_and_into_files(saccade, trained: Path) -> No
     assert out.splitlines()[0] == "alignment: average of all cross-attentions"
     assert [line.split()[0] for line in out.splitlines()[2:7]] == ["d", "c", "b", "a", "<end>"]
     assert all(len(line) <= 80 for line in out.splitlines())
+    assert out.splitlines()[-2].startswith("█ is ")
+    assert "the first of " in out.splitlines()[-1]
     with Image.open("map.png") as picture:
         assert picture.width > 300
+        height = picture.height
+    code, out, _ = saccade("look", str(trained), "a b c d", "--target", "d c b a", "--all", "--out", "map.png")
+    assert code == 0
+    assert "all of " in out.splitlines()[-1]
+    with Image.open("map.png") as picture:
+        assert picture.height > 2 * height
     saccade("look", str(trained), "a b c d", "--out", "map.json")
     maps = json.loads(Path("map.json").read_text())["maps"]
     assert {each["name"] for each in maps} >= {"encoder block 1, self-attention", "decoder block 1, cross-attention"}

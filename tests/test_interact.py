@@ -31,7 +31,7 @@ from saccade.data.gridworld import (
     solve,
     step,
 )
-from saccade.decode import Beam
+from saccade.decode import Beam, Sample
 from saccade.errors import SaccadeError
 from saccade.maps.render import Grid, figure_of, save_maps
 from saccade.predictor import Predictor
@@ -299,6 +299,17 @@ def test_a_world_is_called_by_its_number_and_an_image_gives_the_next_action(acto
     assert {answer.text for answer in ranked.answers} == set(ACTIONS)
 
 
+def test_of_an_animated_image_the_first_frame_is_seen(actor: Predictor, tmp_path: Path) -> None:
+    task = actor.task
+    assert isinstance(task, Interact)
+    first, *others = (Image.fromarray(render(task.world(number, "test"))) for number in range(3))
+    first.save(tmp_path / "still.png")
+    first.save(tmp_path / "moving.png", save_all=True, append_images=others)
+    still, moving = actor.predict([str(tmp_path / "still.png"), str(tmp_path / "moving.png")])
+    assert moving.refusal is None
+    assert moving.answers == still.answers
+
+
 def test_what_is_no_world_is_refused_and_the_others_answered(actor: Predictor, tmp_path: Path) -> None:
     large = tmp_path / "large.png"
     Image.new("RGB", (70, 48)).save(large)
@@ -361,3 +372,16 @@ def test_a_recipe_that_cannot_be_is_refused(change: tuple[str, str], message: st
     text = RECIPE.replace(*change).replace(", image: {kind: cnn, width: 4, dropout: 0.0}}", "}")
     with pytest.raises(SaccadeError, match=message):
         TASKS["interact"](parse_recipe(text, "recipe"))
+
+
+def test_ways_are_drawn_each_from_its_own_stream(actor: Predictor) -> None:
+    drawn = Sample(answers=3, seed=7)
+    (alone,) = actor.predict(["1"], drawn)
+    beside, _ = actor.predict(["1", "2"], drawn)
+    assert alone == beside
+    assert len({answer.text for answer in alone.answers}) > 1
+    (best,) = actor.predict(["1"])
+    (cold,) = actor.predict(["1"], Sample(temperature=1e-6))
+    assert cold.text == best.text
+    (refused,) = actor.predict(["1"], Beam(4, best=4))
+    assert refused.refusal is not None and "several can be drawn by sampling" in refused.refusal

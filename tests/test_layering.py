@@ -99,6 +99,7 @@ MAY_IMPORT = {
         "bench",
         "decode",
         "maps",
+        "metrics",
         "config",
         "errors",
     },

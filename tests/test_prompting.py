@@ -94,6 +94,14 @@ def test_too_few_pairs_are_refused() -> None:
         shots(Oracle(), {"x": [("a", "b"), ("c", "d")]}, [2], Template())  # type: ignore[arg-type]
 
 
+def test_without_counts_there_are_as_many_examples_as_the_pairs_allow() -> None:
+    groups = {"x": [("a", "b"), ("c", "d"), ("e", "f"), ("g", "h")]}
+    found = shots(Oracle(), groups, None, Template("{input}>{output}\n"))  # type: ignore[arg-type]
+    assert [each.examples for each in found] == [0, 1, 2]
+    given = shots(Oracle(), groups, None, Template("{input}>{output}\n"), examples=[("i", "i")])  # type: ignore[arg-type]
+    assert [each.examples for each in given] == [0, 1]
+
+
 def test_the_command_shows_its_prompt_and_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_transformations(tmp_path, texts=60)
     settings = [f"task.data={tmp_path / 'train.txt'}", "train.steps=2", "train.evaluate_every=2", "model.width=16"]
@@ -105,5 +113,6 @@ def test_the_command_shows_its_prompt_and_answers(tmp_path: Path, monkeypatch: p
     assert asked.stdout.startswith("abcd>dcba\nefgh>hgfe\nwxyz>")
     scored = CliRunner().invoke(app, [*common, "--test", str(tmp_path / "held_out.tsv"), "--shots", "0,2"])
     assert [line.split()[0] for line in scored.stdout.splitlines()] == ["0", "2"]
+    assert ">" in scored.stderr  # a prompt as it was asked, beside the figures
     nothing = CliRunner().invoke(app, common)
     assert isinstance(nothing.exception, SaccadeError)

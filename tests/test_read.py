@@ -145,6 +145,9 @@ def test_images_that_are_broken_or_missing_are_left_out_counted_and_named(tmp_pa
     notes = ReadWords(recipe).prepare(tmp_path / "vocabulary")
     assert "images that cannot be read are left out, 2 of" in notes[0]
     assert "torn.png" in notes[0] and "nowhere.png" in notes[0]
+    refusing = parse_recipe(DRAWN, "recipe", of_data(tmp_path / "data", "task.valid=1", "task.broken=refuse"))
+    with pytest.raises(SaccadeError, match=r"torn\.png: not an image.*; task\.broken=skip would leave it out"):
+        ReadWords(refusing).prepare(tmp_path / "vocabulary")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from saccade import api
-from saccade.config import Recipe
+from saccade.config import Recipe, dump_recipe, parse_recipe
 
 NAMES = ("ash", "birch", "cedar", "elm", "fir")
 ALL = [(left, right) for left in NAMES for right in NAMES]
@@ -38,3 +38,22 @@ def assert_resumed_equals_whole(recipe: Recipe, folder: Path) -> None:
     assert len(losses) == 6
     for one, other in zip(whole.model.parameters(), rest.model.parameters(), strict=True):
         assert torch.equal(one, other)
+
+
+def assert_goes_on_with_other_text(recipe: Recipe, folder: Path) -> None:
+    """Vocabulary, window, model and weights come with the run that another one starts with."""
+    before = api.train(recipe, out=folder / "first")
+    other = write_triples(folder / "other.txt", 601, seed=1)
+    settings = [f"task.data={other}", "task.unit=characters", "task.window=16", "model.layers=1", "train.average=0.9"]
+    text = dump_recipe(recipe)
+    training = api.begin(
+        parse_recipe(text, "recipe", [*settings, f"train.start={folder / 'first'}"]), out=folder / "second"
+    )
+    task, start = training.recipe.task, before.recipe.task
+    assert training.recipe.model == before.recipe.model and task.data == str(other)
+    assert (task.window, task.unit) == (start.window, start.unit)
+    assert len(training.trainer.task.lexicon) == len(before.task.lexicon)
+    assert any("parameters come from" in reason and "left" not in reason for reason in training.reasons)
+    old, new = before.model.state_dict(), training.trainer.model.state_dict()
+    assert old.keys() == new.keys() and all(torch.equal(new[name], tensor) for name, tensor in old.items())
+    assert len(list(training.trainer.steps())) == recipe.train.steps

@@ -28,7 +28,7 @@ def draw_heads(found: Heads, path: Path) -> None:
         _dots(axes, place, row)
     axes.set_xticks(range(widest), [str(head + 1) for head in range(widest)])
     axes.set_yticks(range(len(names)), names)
-    axes.set_xlabel("head")
+    axes.set_xlabel("head  (dot: its 95% interval is above zero)")
     figure.colorbar(image, label="change of the loss without it")
     axes.set_title(f"{found.needed} of {len(found.removals)} heads are missed", fontsize=10)
     figure.savefig(path, dpi=120)

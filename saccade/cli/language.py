@@ -90,7 +90,10 @@ def prompt(
         Path | None,
         typer.Option(metavar="FILE", help="Pairs to be scored on; with a first column, groups with a rule each."),
     ] = None,
-    shots: Annotated[str, typer.Option(help="With --test: numbers of examples.")] = "0,1,2,4,8",
+    shots: Annotated[
+        str | None,
+        typer.Option(help="With --test: numbers of examples, as in 0,1,4.", show_default="0,1,2,4,8 if there are"),
+    ] = None,
     template: Annotated[
         str | None, typer.Option(help=r"How a pair is written, with {input}, {output} and \n.", show_default=False)
     ] = None,
@@ -113,10 +116,13 @@ def prompt(
             terminal.out.file.write(f"{text if show else ''}{found}\n" + ("---\n" if show and len(asked) > 1 else ""))
         return
     try:
-        counts = [int(part) for part in shots.split(",")]
+        counts = None if shots is None else [int(part) for part in shots.split(",")]
     except ValueError:
         raise SaccadeError(f"--shots are numbers with commas between; got {shots!r}") from None
     groups = prompting.read_groups(str(test))
+    if show:
+        pairs = next(iter(groups.values()))
+        terminal.note(form.prompt(given or pairs[:1], pairs[-1][0]))
     for each in prompting.shots(predictor, groups, counts, form, examples=given, tokens=tokens):
         control = "" if each.shuffled is None else f"   answers shuffled {each.shuffled.shown} {each.shuffled.ends}"
         terminal.say(f"{each.examples:3d} examples   right {each.right.shown} {each.right.ends}{control}")

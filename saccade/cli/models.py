@@ -124,25 +124,28 @@ def look(
     ] = None,
     out_: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="All layers and heads: .html, .png, .svg, .pdf or .json."),
+        typer.Option("--out", metavar="FILE", help="As .png, .svg or .pdf; or all there is, as .html or .json."),
     ] = None,
     pieces: Annotated[bool, typer.Option("--pieces", help="Over subword pieces, not words.")] = False,
-    every: Annotated[bool, typer.Option("--all", help="Show every attention, not the first only.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Every layer and head, not the summary only.")] = False,
     step: Step = None,
     allow_nonfinite: AllowNonfinite = False,
 ) -> None:
     """Show where a model looked while it wrote its answer."""
     from saccade import api
-    from saccade.maps.render import save_maps, to_text
+    from saccade.maps.render import WHOLE, save_maps, to_text
 
     maps = api.load(run, step=step, allow_nonfinite=allow_nonfinite).look(text, target, pieces=pieces)
     if not maps:
         raise SaccadeError(f"the model of {run} has no attention to look at")
-    for map_ in maps if every else maps[:1]:
+    shown = maps if every else maps[:1]
+    for map_ in shown:
         terminal.out.print(to_text(map_, width=terminal.out.width), markup=False, soft_wrap=True)
     if out_ is not None:
-        save_maps(maps, out_)
-        terminal.out.print(f"{len(maps)} maps in {out_}", markup=False)
+        saved = maps if out_.suffix in WHOLE else shown
+        save_maps(saved, out_, every_head=every)
+        part = "all" if len(saved) == len(maps) else "the first"
+        terminal.out.print(f"{part} of {len(maps)} maps in {out_}", markup=False)
 
 
 @app.command()

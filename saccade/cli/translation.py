@@ -17,7 +17,7 @@ from saccade.cli.terminal import Figures, Precise, RunPath, Settings, Step
 from saccade.errors import SaccadeError
 
 if TYPE_CHECKING:
-    from saccade.metrics import Score, TextScore
+    from saccade.metrics import Confusion, Score, TextScore
 
 app = typer.Typer()
 
@@ -146,22 +146,36 @@ def evaluate(
     ] = "valid",
     beam: Annotated[int | None, typer.Option(min=1, help="Beam width. (default: the recipe's)")] = None,
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Keep the translations here.")] = None,
+    confusion: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write which labels are taken for which, as .tsv or .png.")
+    ] = None,
     precision: Precise = "float32",
     threads: Annotated[int | None, typer.Option(min=1, max=256, help="Threads. (default: as torch finds them)")] = None,
     step: Step = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Another task.test, task.stride, decode.beam ... Repeatable."),
+    ] = None,
     json_: Figures = None,
 ) -> None:
     """Score a model with 95% intervals: on files of translations, or on a part of the data it was made for."""
     from saccade.translation import evaluate_files
 
-    terminal.require_writable(None, output, json_)
+    terminal.require_writable(None, confusion, output, json_)
+    if confusion is not None and confusion.suffix not in (".tsv", *terminal.PICTURES):
+        raise SaccadeError(f"{confusion}: the table is written as .tsv, or drawn as {', '.join(terminal.PICTURES)}")
     if source is None:
         if target or output is not None or precision != "float32":
             raise SaccadeError("--target, --output and --precision go with a --source")
-        settings = [] if beam is None else [f"decode.beam={beam}"]
-        _show(terminal.loaded(run, step, threads, settings).evaluate(split), json_)
+        asked = [*(settings or ()), *([] if beam is None else [f"decode.beam={beam}"])]
+        predictor = terminal.loaded(run, step, threads, asked)
+        if confusion is not None:
+            _keep_confusion(predictor.confusion(split), confusion)
+        _show(predictor.evaluate(split), json_)
         return
-    predictor = terminal.loaded(run, step, threads, precision=precision)
+    if confusion is not None:
+        raise SaccadeError("--confusion is of labels, and translations have none")
+    predictor = terminal.loaded(run, step, threads, settings or (), precision)
     found = evaluate_files(predictor, source, target or (), terminal.method(predictor, beam, 1))
     if output is not None:
         output.write_text("".join(f"{answer}\n" for answer in found.answers), encoding="utf-8")
@@ -169,6 +183,15 @@ def evaluate(
         terminal.err.print(f"saccade: {refusal}", style="yellow", markup=False, soft_wrap=True)
     _show(found.scores, json_)
     terminal.say(f"{found.sentences:,} sentences, {found.cut} translations hit the length limit")
+
+
+def _keep_confusion(table: Confusion, path: Path) -> None:
+    from saccade.bench.confusion import draw_confusion
+
+    if path.suffix == ".tsv":
+        path.write_text(table.tsv(), encoding="utf-8")
+    else:
+        draw_confusion(table, path)
 
 
 def _show(scores: Sequence[Score | TextScore], path: Path | None) -> None:

@@ -130,12 +130,13 @@ class Sample:
             parent = torch.arange(width, device=log_p.device).expand(sentences, -1)
             answer = live.answer.view(sentences, width)
         rows = rows_of(parent, width).flatten()
-        draws = [
-            self._draw(sentence, number, steps)
-            for sentence, number in zip(live.sentence[rows].tolist(), answer.flatten().tolist(), strict=True)
-        ]
-        token = self._choose(log_p[rows], torch.tensor(draws, dtype=log_p.dtype, device=log_p.device))
-        return parent, token.view(parent.shape)
+        streams = list(zip(live.sentence[rows].tolist(), answer.flatten().tolist(), strict=True))
+        return parent, self.drawn(log_p[rows], streams, steps).view(parent.shape)
+
+    def drawn(self, log_p: Tensor, streams: Sequence[tuple[int, int]], step: int) -> Tensor:
+        """One token for each row of log_p (R, V), from the streams (sentence, answer) of the rows."""
+        draws = [self._draw(sentence, answer, step) for sentence, answer in streams]
+        return self._choose(log_p, torch.tensor(draws, dtype=log_p.dtype, device=log_p.device))
 
     def rank(self, score: float, length: int) -> float:  # noqa: ARG002
         return score

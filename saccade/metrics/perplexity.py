@@ -2,7 +2,8 @@
 
     loss = -(1 / N) sum_t log p(y_t | y_<t)    perplexity = exp(loss)    bits per byte = -(1 / bytes) sum_t log2 p(y_t)
 
-Only what is counted per word or byte compares models with different vocabularies.
+Only what is counted per word or byte compares models with different vocabularies, and only where these know the same
+text: an unknown word is cheap.
 """
 
 from __future__ import annotations

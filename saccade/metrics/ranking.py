@@ -25,6 +25,12 @@ class Confusion:
     labels: tuple[Label, ...]
     counts: np.ndarray  # (labels, labels)
 
+    def tsv(self) -> str:
+        """As text, with tabs between the columns: what was right, then how often each label was the answer."""
+        rows = [("right", *self.labels)]
+        rows += [(label, *counts) for label, counts in zip(self.labels, self.counts.tolist(), strict=True)]
+        return "".join("\t".join(map(str, row)) + "\n" for row in rows)
+
 
 def recall_at(k: int, similarity: ArrayLike, right: ArrayLike, *, name: str = "") -> Score:
     """Each row asks, the columns answer; similarity and right (bool) are (rows, columns), several right in a row.

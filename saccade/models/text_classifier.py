@@ -11,9 +11,12 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from saccade.config.classification import ClassifySettings
 from saccade.models.shapes import Decoder, Memory, pooled
 from saccade.nn.attention import Attention
 from saccade.nn.layers import Dropout, xavier
+from saccade.nn.low_rank import adapt
+from saccade.nn.stack import Block
 
 Pool = Literal["first", "last", "mean", "attention", "summary"]
 
@@ -60,3 +63,21 @@ class TextClassifier(nn.Module):
                 raise ValueError("pool 'summary' needs a body with a pooler, as next_sentence gives it")
             return memory.summary[:, 0]
         return pooled(memory, self.pool)
+
+
+def freeze(body: nn.Module, settings: ClassifySettings) -> None:
+    """What of a body stays as it is: parts of it, its lowest blocks, or all but what is learned beside it."""
+    if settings.low_rank:
+        adapt(body, settings.low_rank)
+    if "body" in settings.freeze:
+        body.requires_grad_(False)
+    if "embedding" in settings.freeze:
+        for name, parameter in body.named_parameters():
+            parameter.requires_grad_(parameter.requires_grad and "embedding." not in f".{name}")
+    blocks = [module for module in body.modules() if isinstance(module, Block)]
+    if settings.freeze_blocks > len(blocks):
+        raise ValueError(f"task.freeze_blocks {settings.freeze_blocks}: this body has {len(blocks)} blocks")
+    for block in blocks[: settings.freeze_blocks]:
+        block.requires_grad_(False)
+    if settings.low_rank and not any(parameter.requires_grad for parameter in body.parameters()):
+        raise ValueError(f"task.low_rank {settings.low_rank} learns nothing where all of the body is frozen")

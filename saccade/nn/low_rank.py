@@ -8,6 +8,7 @@ Initial law: A Kaiming uniform, B zero, so that learning begins where the frozen
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F
@@ -40,10 +41,20 @@ class LowRank(nn.Module):
 
 def adapt(model: nn.Module, rank: int) -> None:
     """Freeze a model but for what is learned beside the queries and values of its attentions."""
+    attentions = [module for module in model.modules() if isinstance(module, Attention)]
+    maps = [(each, name) for each in attentions for name in ("query", "value")]
+    maps = [(each, name) for each, name in maps if isinstance(getattr(each, name), nn.Linear)]
+    if not maps:
+        raise ValueError("a low rank is learned beside the queries and values of attentions, and this model has none")
     model.requires_grad_(False)
-    for module in list(model.modules()):
-        if isinstance(module, Attention):
-            for name in ("query", "value"):
-                linear = getattr(module, name)
-                if isinstance(linear, nn.Linear):
-                    setattr(module, name, LowRank(linear, rank))
+    for attention, name in maps:
+        setattr(attention, name, LowRank(getattr(attention, name), rank))
+
+
+def merged(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights of an adapted model as those of a plain one that computes the same."""
+    plain = {n.replace(".base.", "."): tensor for n, tensor in tensors.items() if not n.endswith((".down", ".up"))}
+    for name in [name.removesuffix(".down") for name in tensors if name.endswith(".down")]:
+        down, up = tensors[f"{name}.down"], tensors[f"{name}.up"]
+        plain[f"{name}.weight"] = plain[f"{name}.weight"] + up @ down / len(down)
+    return plain

@@ -48,17 +48,26 @@ class Sinusoidal(Positions):
 
 
 class Learned(Positions):
-    """A learned vector for each of `longest` positions, after the `first` rows of a table, which are not used. Initial
-    law: normal with the given deviation."""
+    """A learned vector for each of `longest` positions, after the `first` rows of a table, which are not used.
 
-    def __init__(self, width: int, *, longest: int, deviation: float = 0.02, first: int = 0):
+    Initial law: normal with the given deviation; or `waves`, the sinusoidal table with that deviation, in which
+    neighbours are alike before anything is learned.
+    """
+
+    def __init__(self, width: int, *, longest: int, deviation: float = 0.02, first: int = 0, waves: bool = False):
         super().__init__()
-        self.width, self.longest, self.deviation, self.first = width, longest, deviation, first
+        self.width, self.longest, self.deviation, self.first, self.waves = width, longest, deviation, first, waves
         self.table = nn.Parameter(torch.empty(first + longest, width))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        nn.init.normal_(self.table, std=self.deviation)
+        if self.waves:
+            with torch.no_grad():
+                at = torch.arange(len(self.table), device=self.table.device) - self.first
+                waves = Sinusoidal(self.width + self.width % 2)(at, self.longest)[:, : self.width]
+                self.table.copy_(math.sqrt(2) * self.deviation * waves)
+        else:
+            nn.init.normal_(self.table, std=self.deviation)
 
     def forward(self, at: Tensor, length: int) -> Tensor:  # noqa: ARG002
         try:

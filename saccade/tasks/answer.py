@@ -29,7 +29,7 @@ from saccade.metrics import Score, accuracy, macro_f1
 from saccade.metrics.score import exchanged
 from saccade.models import ANSWERERS
 from saccade.models.ask_attend_answer import Answerer
-from saccade.tasks.answers import at_rest, refuse_target
+from saccade.tasks.answers import at_rest, refuse_target, wanted_answers
 from saccade.tasks.asking import look_while_answering
 from saccade.tasks.base import Answer, Loss, Prediction, Scores, Term
 from saccade.tasks.sights import look_at_image
@@ -80,7 +80,9 @@ class AnswerQuestions:
             )
         self.recipe, self.settings, self._sees = recipe, recipe.task, recipe.model.sees
         settings = self.settings
-        self.data = AskedImages(settings.data, settings.images, settings.valid, settings.size)
+        self.data = AskedImages(
+            settings.data, settings.images, settings.valid, settings.size, settings.fit, settings.broken
+        )
         # an encoder that learns nothing sees the same in the same image: it need look only once
         self._looks_once = recipe.model.image.kind == "efficientnet" and self._sees != "question"
         self._pieces: Pieces | None = None
@@ -240,7 +242,7 @@ class AnswerQuestions:
 
     def _ranked(self, model: Answerer, looks: Sequence[Look], method: Method | None = None) -> list[tuple[Answer, ...]]:
         """The most probable answers; an image that several of the questions are about is seen once."""
-        best = min(1 if method is None else method.best, len(self.answers))
+        best = min(wanted_answers(method), len(self.answers))
         ranked = []
         with at_rest(model):
             for part in in_parts(looks):

@@ -21,6 +21,7 @@ from saccade.decode import (
     Method,
     Phrase,
     Rule,
+    Sample,
     containing,
     minimum_length,
     never,
@@ -111,11 +112,20 @@ def search_answers(
         chunk = order[first : first + AT_ONCE]
         allowed = [limits[number] + plan.extra for number in chunk]
         past = model.begin(encode(chunk), max(allowed))
+        # every input has its own draws, whatever else is in its part
+        method = replace(plan.method, numbers=chunk) if isinstance(plan.method, Sample) else plan.method
         rules = [*plan.rules, prefix([plan.beginning] * len(chunk))] if plan.beginning else plan.rules
-        found = search(model.step, past, start=START, end=END, limits=allowed, method=plan.method, rules=rules)
+        found = search(model.step, past, start=START, end=END, limits=allowed, method=method, rules=rules)
         for number, hypotheses in zip(chunk, found, strict=True):
             answers[number] = hypotheses
     return answers
+
+
+def wanted_answers(method: Method | None) -> int:
+    """How many answers are asked for, where they are ranked and none is written step by step."""
+    if isinstance(method, Sample):
+        raise SaccadeError("this model ranks its answers by their probability, none is drawn: leave sampling out")
+    return 1 if method is None else method.best
 
 
 def refuse_target(target: str | None, instead: str = "leave the target out") -> None:

@@ -75,7 +75,7 @@ class CaptionImages:
             raise SaccadeError("decode.coverage_penalty is for words of a source, and images have none: set it to 0")
         self.recipe, self.settings = recipe, recipe.task
         settings, augment = self.settings, self.settings.augment
-        self.data = CaptionedImages(settings.data, settings.images, settings.test, settings.valid, settings.size)
+        self.data = CaptionedImages.of(settings)
         self._augment = Augment(augment.flip, augment.shift) if augment.flip or augment.shift else None
         # an encoder that learns nothing sees the same in the same image: it need look only once
         self._looks_once = recipe.model.image.kind == "efficientnet" and self._augment is None
@@ -193,8 +193,8 @@ class CaptionImages:
             cider_d(answers, references, interval=True),
             *caption_bleu(answers, references, interval=True),
             rouge_l(answers, references, interval=True),
-            *_both(frequent, references, f"of always {self._frequent!r}"),
-            *_both(exchanged(answers), references, "with captions shuffled against images"),
+            *_compared(frequent, references, f"of always {self._frequent!r}"),
+            *_compared(exchanged(answers), references, "with captions shuffled against images"),
         ]
 
     def look(
@@ -231,7 +231,8 @@ class CaptionImages:
         return [Picture(each.image, image, each.captions) for (each, _), image in zip(there, images, strict=True)]
 
 
-def _both(answers: Sequence[str], references: Sequence[Sequence[str]], whose: str) -> list[Score]:
-    """CIDEr-D and BLEU-4 of what is only there to be compared with."""
-    scores = cider_d(answers, references, interval=True), caption_bleu(answers, references, interval=True)[-1]
+def _compared(answers: Sequence[str], references: Sequence[Sequence[str]], whose: str) -> list[Score]:
+    """CIDEr-D, BLEU-4 and ROUGE-L of what is only there to be compared with."""
+    bleu_4 = caption_bleu(answers, references, interval=True)[-1]
+    scores = cider_d(answers, references, interval=True), bleu_4, rouge_l(answers, references, interval=True)
     return [replace(score, name=f"{score.name} {whose}") for score in scores]

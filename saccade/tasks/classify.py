@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,18 +23,18 @@ from saccade.decode import Method
 from saccade.errors import SaccadeError
 from saccade.maps.record import record
 from saccade.maps.render import AttentionMap, Tokens
-from saccade.metrics import Score, share_score
+from saccade.metrics import Confusion, Score, confusion, share_score
 from saccade.models import LANGUAGE_MODELS, TEXT_ENCODERS
-from saccade.models.text_classifier import CausalBody, TextClassifier
-from saccade.nn.low_rank import adapt
-from saccade.tasks.answers import at_rest, refuse_target
+from saccade.models.text_classifier import CausalBody, TextClassifier, freeze
+from saccade.nn.low_rank import merged
+from saccade.tasks.answers import at_rest, refuse_target, wanted_answers
 from saccade.tasks.base import Answer, Loss, Prediction, Scores, Term
-from saccade.tasks.labels import label_scores
+from saccade.tasks.labels import always, label_scores, read_labels, write_labels
 from saccade.tasks.running_text import average_first
+from saccade.tasks.starting import adopt_fitting
 from saccade.tasks.written import padded
 
-LABELS = "labels.json"
-STARTS = ("language", "masked", "permuted")  # tasks whose models have a body to go on from
+STARTS = ("language", "masked", "permuted", "classify")  # tasks whose models have a body to go on from
 EMPTY = "is empty: there is nothing to label"
 AT_ONCE = 64  # texts that are labelled together
 HELD_OUT = 0.1  # share of the texts that are held out where no validation file is given
@@ -61,8 +60,9 @@ class Classify:
         assert isinstance(recipe.task, ClassifySettings)
         self.recipe, self.settings = recipe, recipe.task
         self.labels: tuple[str, ...] = ()
-        self.threshold = 0.0  # below it a text is said to be outside all classes
+        self.threshold = recipe.task.threshold or 0.0  # below it a text is said to be outside all classes
         self._lexicon: Lexicon | None = None
+        self._taught: tuple[str, ...] | None = None  # labels of the classifier that this one begins with
         kinds = LANGUAGE_MODELS | TEXT_ENCODERS
         if recipe.train.start is None and recipe.model.kind not in kinds:
             raise SaccadeError(f"model.kind {recipe.model.kind!r} reads no text; there are {', '.join(kinds)}")
@@ -81,6 +81,8 @@ class Classify:
                 f"runs of {', '.join(STARTS)} do"
             )
         self._lexicon = Lexicon.load(vocabulary)
+        if recipe.task.kind == "classify":
+            self._taught = read_labels(vocabulary)
         own = self.settings.longest
         longest: int = getattr(recipe.task, "window", None) or getattr(recipe.task, "longest", own) or own
         settings = self.settings.model_copy(update={"longest": min(self.settings.longest, longest)})
@@ -88,28 +90,20 @@ class Classify:
         self.settings = settings
 
     def adopt(self, model: TextClassifier, tensors: Mapping[str, Tensor]) -> Sequence[str]:
-        """The body, by name; what the head of the other run was is left."""
+        """The body, by name; a head only from a classifier with the same labels."""
         own = {name.replace(".base.", "."): tensor for name, tensor in model.named_parameters()}
-        taken, left = 0, []
-        with torch.no_grad():
-            for name, tensor in tensors.items():
-                mine = own.get(f"body.{name.removeprefix('encoder.')}")
-                if mine is None:
-                    left.append(name.split(".")[0])
-                elif mine.shape == tensor.shape:
-                    mine.copy_(tensor)
-                    taken += mine.numel()
-                elif mine.dim() == tensor.dim() and mine.shape[1:] == tensor.shape[1:] and len(mine) < len(tensor):
-                    mine.copy_(tensor[: len(mine)])  # a table of positions longer than the texts
-                    taken += mine.numel()
-                else:
-                    raise ValueError(f"{name} has shape {tuple(tensor.shape)}, and {tuple(mine.shape)} is needed")
-        if not taken:
-            raise ValueError(f"nothing of {self.recipe.train.start} fits this model")
-        rest = f"; left were {', '.join(sorted(set(left)))}" if left else ""
-        return [f"{taken:,} parameters come from {self.recipe.train.start}{rest}"]
+        if self._taught is None:
+            tensors = {f"body.{name.removeprefix('encoder.')}": tensor for name, tensor in tensors.items()}
+        elif self._taught != self.labels:
+            own = {name: tensor for name, tensor in own.items() if not name.startswith("head.")}
+        return adopt_fitting(own, merged(tensors), str(self.recipe.train.start))
 
     def fitted(self) -> tuple[Recipe, Sequence[str]]:
+        kind = self.recipe.model.kind
+        if self.settings.pool == "first" and kind in LANGUAGE_MODELS:
+            raise SaccadeError(
+                f"task.pool 'first': the first state of a {kind} sees only the start mark; use last, mean or attention"
+            )
         train, valid = self._held
         if not train or not valid:
             raise SaccadeError(f"{self.settings.data[0]}: {len(train) + len(valid)} texts are too few")
@@ -126,14 +120,21 @@ class Classify:
         elif self._lexicon is None:
             self._lexicon = Lexicon.learn([each.text for each in train], settings.unit, size=settings.pieces)
         self._lexicon.save(directory)
-        (directory / LABELS).write_text(json.dumps(self.labels, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_labels(directory, self.labels)
         cut = sum(len(ids) > settings.longest - 2 for ids in self._lexicon.encode_all([each.text for each in train]))
         notes = [f"{len(self.labels)} labels, {len(self._lexicon):,} {self._lexicon.unit}"]
-        return notes + ([f"{cut:,} texts are longer than {settings.longest} tokens and are cut"] if cut else [])
+        if cut:
+            notes.append(f"{cut:,} texts are longer than {settings.longest} tokens and are cut")
+        if settings.outside and settings.threshold is None and not self._outside_seen:
+            notes.append(
+                f"no validation text is {settings.outside!r}: how unsure the model is of such texts cannot be learned, "
+                "and the label is never given; set task.threshold to give it"
+            )
+        return notes
 
     def load(self, directory: Path) -> None:
         self._lexicon = Lexicon.load(directory)
-        self.labels = tuple(json.loads((directory / LABELS).read_text(encoding="utf-8")))
+        self.labels = read_labels(directory)
 
     def examples(self, split: str) -> Sequence[Example]:
         numbers = {label: number for number, label in enumerate(self.labels)}
@@ -145,7 +146,7 @@ class Classify:
         if split != "test":
             return self._held[0 if split == "train" else 1]
         if not self.settings.test:
-            raise SaccadeError("there is no test part: say where it is with --set task.test=FILE while training")
+            raise SaccadeError("there is no test part: say where it is with --set task.test=FILE")
         return self._read(self.settings.test)
 
     def place(self, number: int) -> str:
@@ -167,13 +168,7 @@ class Classify:
         model = TextClassifier(
             body, width=chosen.width, labels=len(self.labels), pool=settings.pool, dropout=settings.dropout
         )
-        if settings.low_rank:
-            adapt(model.body, settings.low_rank)
-        if "body" in settings.freeze:
-            model.body.requires_grad_(False)
-        for name, parameter in model.body.named_parameters():
-            if "embedding" in settings.freeze and "embedding." in f".{name}":
-                parameter.requires_grad_(False)
+        freeze(model.body, settings)
         return model
 
     def loss(self, model: TextClassifier, batch: LabelledBatch) -> Loss:
@@ -185,23 +180,22 @@ class Classify:
         }
 
     def predict(self, model: TextClassifier, inputs: Sequence[str], method: Method | None = None) -> list[Prediction]:
-        """The most probable labels; the score is the probability."""
+        """The most probable labels; the score is the probability, and of outside the threshold that none reached."""
         empty = [not text.strip() for text in inputs]
         shares = iter(self._shares(model, [text for text, blank in zip(inputs, empty, strict=True) if not blank]))
-        best = min(len(self.labels), 1 if method is None else method.best)
+        best = wanted_answers(method)
         found = []
         for number, (text, blank) in enumerate(zip(inputs, empty, strict=True), start=1):
             if blank:
                 found.append(Prediction(text, refusal=f"input {number} {EMPTY}"))
                 continue
             share = next(shares)
-            top = share.topk(best)
-            answers = [Answer(self._label(share), float(share.max()))]
-            answers += [
-                Answer(self.labels[place], value)
-                for value, place in zip(top.values.tolist()[1:], top.indices.tolist()[1:], strict=True)
-            ]
-            found.append(Prediction(text, tuple(answers)))
+            top = share.topk(min(best, len(self.labels)))
+            ranked = zip(top.values.tolist(), top.indices.tolist(), strict=True)
+            answers = [Answer(self.labels[place], value) for value, place in ranked]
+            if (label := self._label(share)) == self.settings.outside:
+                answers.insert(0, Answer(label, self.threshold))
+            found.append(Prediction(text, tuple(answers[:best])))
         return found
 
     def score(self, model: TextClassifier) -> Scores:
@@ -215,28 +209,27 @@ class Classify:
     def evaluate(self, model: TextClassifier, split: str) -> Sequence[Score]:
         """Accuracy, macro F1, baseline, control, the worst labels; and of texts outside all classes how many are
         found."""
-        texts = self.texts(split)
-        answers = [self._label(share) for share in self._shares(model, [each.text for each in texts])]
-        references = [each.label for each in texts]
-        known = list(self.labels) + ([self.settings.outside] if self.settings.outside else [])
-        usual = Counter(each.label for each in self.texts("train")).most_common(1)[0][0]
-        if strange := set(references) - set(known):
-            raise SaccadeError(f"the label {min(strange)!r} of the {split} part is in no training text")
-        found = label_scores(answers, references, known, usual=usual, what="texts")
+        answers, references = self._answered(model, split)
         outside = self.settings.outside
+        usual = Counter(each.label for each in self.texts("train") if each.label in self.labels).most_common(1)[0][0]
+        found = label_scores(answers, references, self._known, usual=usual, what="texts")
         if outside is None or outside not in references:
             return found
         inside = np.array([a == r for a, r in zip(answers, references, strict=True) if r != outside])
         apart = np.array([a == r for a, r in zip(answers, references, strict=True) if r == outside])
         more = [share_score("accuracy inside", inside), share_score("recall outside", apart)]
-        return [found[0], *more, *found[1:]]
+        trivial = always(outside, references, "baseline accuracy outside")
+        return [found[0], *more, *found[1:3], trivial, *found[3:]]
+
+    def confusion(self, model: TextClassifier, split: str) -> Confusion:
+        """How often each label (row) was answered with each label (column)."""
+        return confusion(*self._answered(model, split), self._known)
 
     def conclude(self, model: TextClassifier) -> dict[str, Any]:
         """How unsure the model is of texts outside all classes: the threshold that is right most often on the
         validation part."""
-        outside = self.settings.outside
-        texts = self.texts("valid")
-        if outside is None or not any(each.label == outside for each in texts):
+        outside, texts = self.settings.outside, self.texts("valid")
+        if self.settings.threshold is not None or not self._outside_seen:
             return {}
         shares = torch.stack(self._shares(model, [each.text for each in texts]))
         sure, answer = shares.max(-1)
@@ -246,7 +239,8 @@ class Classify:
         return {"threshold": max(tried, key=lambda t: int((torch.where(sure >= t, right, apart)).sum()))}
 
     def recall(self, conclusions: Mapping[str, Any]) -> None:
-        self.threshold = conclusions.get("threshold", 0.0)
+        if self.settings.threshold is None:
+            self.threshold = conclusions.get("threshold", 0.0)
 
     def look(
         self, model: TextClassifier, text: str, target: str | None = None, *, pieces: bool = False
@@ -269,6 +263,16 @@ class Classify:
             return maps
         words = self.lexicon.words(ids)
         return [each.grouped(words if each.rows is axis else None, words) for each in maps]
+
+    @property
+    def _known(self) -> list[str]:
+        """All labels that may be given."""
+        return [*self.labels, *([self.settings.outside] if self.settings.outside else [])]
+
+    @property
+    def _outside_seen(self) -> bool:
+        """Whether there are validation texts that belong to no class."""
+        return any(each.label == self.settings.outside for each in self.texts("valid"))
 
     @cached_property
     def _held(self) -> tuple[list[LabelledText], list[LabelledText]]:
@@ -301,6 +305,14 @@ class Classify:
                 found = model(*padded([framed[number] for number in chosen])).softmax(-1)
                 shares |= dict(zip(chosen, found, strict=True))
         return [shares[number] for number in range(len(texts))]
+
+    def _answered(self, model: TextClassifier, split: str) -> tuple[list[str], list[str]]:
+        """The model's answers for a part of the data, and the truth."""
+        texts = self.texts(split)
+        references = [each.label for each in texts]
+        if strange := set(references) - set(self._known):
+            raise SaccadeError(f"the label {min(strange)!r} of the {split} part is in no training text")
+        return [self._label(share) for share in self._shares(model, [each.text for each in texts])], references
 
     def _label(self, share: Tensor) -> str:
         outside = self.settings.outside

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from saccade.data.pictures import (
     told,
     usual_side,
 )
+from saccade.data.readers import warn_of_broken
 from saccade.decode import Method
 from saccade.errors import SaccadeError
 from saccade.maps.render import AttentionMap
@@ -34,12 +34,11 @@ from saccade.metrics import Confusion, Score, confusion
 from saccade.modality.image import Augment, to_tensor
 from saccade.models import IMAGE_CLASSIFIERS
 from saccade.models.shapes import EncoderOnly
-from saccade.tasks.answers import at_rest, refuse_target
+from saccade.tasks.answers import at_rest, refuse_target, wanted_answers
 from saccade.tasks.base import Answer, Loss, Prediction, Scores, Term
-from saccade.tasks.labels import label_scores
+from saccade.tasks.labels import label_scores, read_labels, write_labels
 from saccade.tasks.sights import look_at_image
 
-LABELS = "labels.json"
 LARGEST = 64  # pixels of a side where nobody says how large images are to be
 AT_ONCE = 256  # images that are classified together
 
@@ -111,15 +110,11 @@ class ClassifyImages:
             raise SaccadeError(
                 f"{self._parts['train']}: one class only, {self.labels[0]!r}: there is nothing to choose"
             )
-        (directory / LABELS).write_text(json.dumps(self.labels, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_labels(directory, self.labels)
         return told(data.broken, len(data) + len(data.broken), "images")
 
     def load(self, directory: Path) -> None:
-        path = directory / LABELS
-        try:
-            self.labels = tuple(json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError) as error:
-            raise SaccadeError(f"{path}: cannot read the labels: {error}") from error
+        self.labels = read_labels(directory)
 
     def examples(self, split: str) -> Sequence[Picture]:
         known = {label: number for number, label in enumerate(self.labels)}
@@ -163,7 +158,7 @@ class ClassifyImages:
         """Labels of image files, the most probable first; the score is the probability."""
         found = self._read(inputs)
         readable = [pixels for pixels in found if not isinstance(pixels, str)]
-        ranked = iter(self._ranked(model, readable, 1 if method is None else method.best))
+        ranked = iter(self._ranked(model, readable, wanted_answers(method)))
         return [
             Prediction(name, refusal=seen) if isinstance(seen, str) else Prediction(name, next(ranked))
             for name, seen in zip(inputs, found, strict=True)
@@ -227,12 +222,17 @@ class ClassifyImages:
                 f"{self.settings.data}: no part called {part}, only {there}; task.test may name a test part"
             )
         if part not in self._known:
-            self._known[part] = read_labelled(self._parts[part], size=self.size, names=self.settings.names)
+            settings = self.settings
+            self._known[part] = read_labelled(
+                self._parts[part], size=self.size, fit=settings.fit, names=settings.names, broken=settings.broken
+            )
+            warn_of_broken(self._known[part].broken, part, settings.data)
         return self._known[part]
 
     def _read(self, inputs: Sequence[str]) -> list[Pixels | str]:
         """Pixels of files, or of images that were scored and are called by their name; or why there are none."""
-        files = iter(read_files([name for name in inputs if name not in self._scored], size=self.size))
+        others = [name for name in inputs if name not in self._scored]
+        files = iter(read_files(others, size=self.size, fit=self.settings.fit))
         return [self._scored[name] if name in self._scored else next(files) for name in inputs]
 
     def _ranked(self, model: EncoderOnly, pixels: Sequence[Pixels], best: int) -> list[tuple[Answer, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -12,7 +13,7 @@ import torch
 from saccade.data.lexicon import Lexicon
 from saccade.decode import Beam, Greedy, Hypothesis, Method, Sample, never, search
 from saccade.decode.methods import Live
-from saccade.errors import SaccadeError
+from saccade.errors import RunWarning, SaccadeError
 from saccade.models.shapes import LanguageModel
 from saccade.nn.cache import Past
 from saccade.tasks.answers import at_rest
@@ -44,6 +45,8 @@ def continue_texts(
 ) -> list[list[Hypothesis]]:
     """The continuations of each prompt, best first. `tell` hears of the one prompt's one answer as it grows."""
     found: list[list[Hypothesis]] = []
+    if how.beyond == "slide":
+        _tell_of_long(prompts, how)
     with at_rest(model):
         for first in range(0, len(prompts), AT_ONCE):
             numbers = range(first, min(first + AT_ONCE, len(prompts)))
@@ -55,6 +58,15 @@ def continue_texts(
                 for number, prompt, best in zip(numbers, heard, begun, strict=True)
             ]
     return found
+
+
+def _tell_of_long(prompts: Sequence[Sequence[int]], how: Continuation) -> None:
+    """Of a prompt that is not read as a whole, people must know."""
+    cut = [len(prompt) for prompt in prompts if len(prompt) > how.window]
+    if cut:
+        of = f"{len(cut):,} prompts have up to" if len(cut) > 1 else "the prompt has"
+        told = f"{of} {max(cut):,} tokens and the model reads {how.window}: only the last {_kept(how)} are read"
+        warnings.warn(told, RunWarning, stacklevel=2)
 
 
 def _finished(
@@ -114,7 +126,7 @@ def _pass(
     forbidden = {marks.pad, marks.start, marks.mask, marks.end} - ({marks.end} if lexicon.published_ids else set())
 
     def stops(tokens: Sequence[int]) -> bool:
-        return any(cut_at(lexicon, tokens[-(len(text) + HELD_PIECES) :], (text,)) is not None for text in how.stop)
+        return any(text in lexicon.decode(tokens[-(len(text) + HELD_PIECES) :]) for text in how.stop)
 
     def heard(live: Live) -> None:
         if tell is not None and len(live.tokens):
@@ -143,7 +155,12 @@ def _fitting(prompt: list[int], how: Continuation) -> list[int]:
         raise SaccadeError(
             f"the prompt has {len(prompt)} tokens and the window {how.window}: let it slide, or shorten the prompt"
         )
-    return prompt[-max(how.window // 2, 1) :]
+    return prompt[-_kept(how) :]
+
+
+def _kept(how: Continuation) -> int:
+    """Tokens that are read again where the window slides."""
+    return max(how.window // 2, 1)
 
 
 def prefilled(model: LanguageModel, prompts: Sequence[Sequence[int]], room: int) -> Past:
@@ -162,8 +179,12 @@ def prefilled(model: LanguageModel, prompts: Sequence[Sequence[int]], room: int)
     return Past.joined(pasts).select(place)
 
 
-def cut_at(lexicon: Lexicon, tokens: Sequence[int], stop: Sequence[str]) -> str | None:
-    """The text before the first of the texts to stop at; nothing if none of them has come."""
-    text = lexicon.decode(tokens)
-    places = [place for place in (text.find(each) for each in stop) if place >= 0]
-    return text[: min(places)] if places else None
+def cut_at(text: str, stop: Sequence[str]) -> str:
+    """The text before the first of the texts to stop at."""
+    return text[: min((place for place in map(text.find, stop) if place >= 0), default=None)]
+
+
+def without_beginning(text: str, stop: Sequence[str]) -> str:
+    """A text that still grows, without an end that may be the beginning of a text to stop at."""
+    held = (size for each in stop for size in range(1, len(each)) if text.endswith(each[:size]))
+    return text[: len(text) - max(held, default=0)]

@@ -17,6 +17,7 @@ from saccade.data.captioned import CaptionedImages
 from saccade.data.images import Pixels
 from saccade.data.lexicon import Lexicon
 from saccade.data.pictures import labelled_parts, read_labelled, told
+from saccade.data.readers import warn_of_broken
 from saccade.data.vocab import Pieces
 from saccade.decode import Method
 from saccade.errors import SaccadeError
@@ -24,11 +25,12 @@ from saccade.maps.record import record
 from saccade.maps.render import AttentionMap, Tokens
 from saccade.maps.text import LABEL
 from saccade.metrics import Score, accuracy, recalls
+from saccade.metrics.score import exchanged
 from saccade.modality.image import Augment
 from saccade.models import CONTRASTIVE_MODELS
 from saccade.models.clip import contrastive_loss, limit_scale
 from saccade.models.shapes import DualEncoder
-from saccade.tasks.answers import at_rest
+from saccade.tasks.answers import at_rest, wanted_answers
 from saccade.tasks.base import Loss, Prediction, Scores, Term
 from saccade.tasks.sights import look_at_image
 from saccade.tasks.space import (
@@ -47,7 +49,6 @@ from saccade.tasks.written import padded
 
 AT = (10, 5, 1)  # places within which the right answer counts as found; the first decides
 WAYS = ("text to image", "image to text")
-SHUFFLE = 12345  # seed of the control
 EMPTY = "the text is empty: there is nothing to compare images with"
 COMPARED = 8  # pairs of the validation part that `look` puts beside a text
 
@@ -96,7 +97,7 @@ class Contrast:
                 )
         self.recipe, self.settings = recipe, recipe.task
         settings, augment = self.settings, self.settings.augment
-        self.data = CaptionedImages(settings.data, settings.images, settings.test, settings.valid, settings.size)
+        self.data = CaptionedImages.of(settings)
         self._augment = Augment(augment.flip, augment.shift) if augment.flip or augment.shift else None
         self._pieces: Words | None = None
         self._examples: dict[str, list[Captioned]] = {}
@@ -112,10 +113,10 @@ class Contrast:
         """The other run's vocabulary, its model and what it reads: it goes on learning from other pairs."""
         if not isinstance(recipe.task, ContrastSettings):
             raise SaccadeError(f"train.start: a model for {recipe.task.kind} cannot contrast images and texts")
-        same = {"size": recipe.task.size, "longest": recipe.task.longest}
+        same = {"size": recipe.task.size, "fit": recipe.task.fit, "longest": recipe.task.longest}
         self.settings = self.settings.model_copy(update=same)
         self.recipe = self.recipe.model_copy(update={"model": recipe.model, "task": self.settings})
-        self.data = replace(self.data, size=recipe.task.size)
+        self.data = replace(self.data, size=recipe.task.size, fit=recipe.task.fit)
         self._pieces = words_in(vocabulary)
 
     def adopt(self, model: DualEncoder, tensors: Mapping[str, Tensor]) -> Sequence[str]:
@@ -180,8 +181,7 @@ class Contrast:
         if not pixels:
             alone = "there is no image among the inputs that {!r} could be compared with"
             return [Prediction(each, refusal=refusals.get(each, alone.format(each))) for each in inputs]
-        best = 1 if method is None else method.best
-        answers = self.space(model).matched(texts or self._captions(), pixels, best)
+        answers = self.space(model).matched(texts or self._captions(), pixels, wanted_answers(method))
         return [
             Prediction(each, answers.get(each, ()), refusal=None if each in answers else refusals.get(each, EMPTY))
             for each in inputs
@@ -202,10 +202,10 @@ class Contrast:
     def evaluate(self, model: DualEncoder, split: str) -> Sequence[Score]:
         """Recall both ways, each with its chance level; the baseline and the control; and zero-shot where asked for."""
         similarity, right = self._compared(model, self.examples(split))
-        order = np.random.default_rng(SHUFFLE).permutation(right.shape[1])
+        order = exchanged(range(right.shape[1]))
         found = recalls(similarity, right, at=AT, ways=WAYS)
         chances = [chance_of(correct.sum(1), correct.shape[1], k) for correct in (right, right.T) for k in AT]
-        control = recalls(similarity, right[:, order], at=AT, ways=WAYS)[0]
+        controls = recalls(similarity, right[:, order], at=AT, ways=WAYS)
         size = f"{right.shape[0]:,} texts, {right.shape[1]:,} images"
         return [
             *(
@@ -213,7 +213,10 @@ class Contrast:
                 for score, chance in zip(found, chances, strict=True)
             ),
             Score(f"baseline {found[0].name}", chances[0], None, "chance"),
-            Score(f"control {control.name}", control.value, control.interval, "captions shuffled against images"),
+            *(
+                Score(f"control {score.name}", score.value, score.interval, "captions shuffled against images")
+                for score in controls
+            ),
             *self._zero_shot_scores(model),
         ]
 
@@ -225,7 +228,7 @@ class Contrast:
 
     def space(self, model: DualEncoder) -> Space:
         """To put other images and texts into, and to search in."""
-        return Space(model, self.pieces, self.settings.size, self.settings.longest)
+        return Space(model, self.pieces, self.settings.size, self.settings.longest, self.settings.fit)
 
     def look(
         self, model: DualEncoder, text: str, target: str | None = None, *, pieces: bool = False
@@ -245,12 +248,13 @@ class Contrast:
             given = self.data.pixels([target])[0]
             if isinstance(given, str):
                 raise SaccadeError(given)
-            names, looked = [Path(target).name, *names], [space.images([given]), *looked]
+            names, looked = [target, *names], [space.images([given]), *looked]
         maps = []
         if len(names) > 1:
             chosen = space.chances(space.texts(texts), torch.cat(looked))
-            ends = Tokens(tuple(map(_end_of, names)))
-            maps += [AttentionMap("which image each text chooses", chosen[None], Tokens(texts), ends)]
+            shown = tuple(each for each in self.data.pixels(names) if not isinstance(each, str))
+            images = Tokens(tuple(_end_of(Path(name).name) for name in names), shown)
+            maps += [AttentionMap("which image each text chooses", chosen[None], Tokens(texts), images)]
         maps += self._reading(model, text, pieces)
         if given is not None:
             maps += look_at_image(model.left, given, "what the image is known by")  # type: ignore[arg-type]
@@ -289,13 +293,15 @@ class Contrast:
         if self.settings.zero_shot is None:
             return []
         given = labelled_parts(self.settings.zero_shot)
-        data = read_labelled(given.get("test", given["train"]), size=self.settings.size)
+        data = read_labelled(given.get("test", given["train"]), size=self.settings.size, fit=self.settings.fit)
+        warn_of_broken(data.broken, "zero-shot", self.settings.zero_shot)
         labels = sorted(set(data.labels))
         answers = [labels[place] for place in self.zero_shot(model, list(data.pixels), labels).argmax(1).tolist()]
         usual = max(labels, key=data.labels.count)
         scores = {
             f"of {len(data):,} images": ("zero-shot accuracy", accuracy(answers, data.labels)),
             f"always {usual}": ("zero-shot baseline", accuracy([usual] * len(data), data.labels)),
+            "images shuffled against labels": ("zero-shot control", accuracy(exchanged(answers), data.labels)),
         }
         return [Score(name, score.value, score.interval, how) for how, (name, score) in scores.items()]
 

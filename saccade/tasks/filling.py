@@ -12,10 +12,10 @@ from torch import Tensor
 from saccade.data.cloze import CONTEXT
 from saccade.data.lexicon import Lexicon
 from saccade.data.vocab import shortened
-from saccade.decode import Method, Sample
+from saccade.decode import Method
 from saccade.errors import SaccadeError
 from saccade.maps.render import AttentionMap, Tokens
-from saccade.tasks.answers import refuse_target
+from saccade.tasks.answers import refuse_target, wanted_answers
 from saccade.tasks.base import Answer, Prediction
 from saccade.tasks.gaps import Ask, GapBatch
 from saccade.tasks.running_text import average_first
@@ -66,15 +66,14 @@ def asked(tokens: Tensor, gaps: Sequence[int]) -> GapBatch:
 def filled_in(texts: Sequence[str], lexicon: Lexicon, longest: int, method: Method, ask: Ask) -> list[Prediction]:
     """The texts with their gaps filled: the best candidates for the first, each with the others filled after it from
     left to right. A score is a sum of log-probabilities."""
-    if isinstance(method, Sample):
-        raise SaccadeError("what is hidden is ranked by its probability and not drawn: leave sampling out")
+    best = wanted_answers(method)
     found = []
     for text in texts:
         try:
             cloze = read_gaps(text, lexicon, longest)
             if not cloze.gaps:
                 raise SaccadeError(f"nothing is hidden in {text!r}: write {SPELLED} where a word is to be found")
-            answers = _filled(cloze, lexicon, method.best, ask)
+            answers = _filled(cloze, lexicon, best, ask)
             found.append(Prediction(text, tuple(sorted(answers, key=lambda answer: -answer.score))))
         except SaccadeError as error:
             found.append(Prediction(text, refusal=str(error)))

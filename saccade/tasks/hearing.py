@@ -1,4 +1,4 @@
-"""Sound as a model reads it: log-mel spectra, or cepstra that somebody has made, normalised over each recording."""
+"""Sound as a model reads it: log-mel spectra, or cepstra of one's own or ready-made, normalised over each recording."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from torch import Tensor
 
 from saccade.config.sound import TranscribeSettings
 from saccade.data.sound import Sound, read_sound
+from saccade.data.speech import read_frames
 from saccade.errors import SaccadeError
 from saccade.maps.render import Frames
-from saccade.modality.audio import LogMel, SpecAugment, normalised, resample, with_deltas
+from saccade.modality.audio import Cepstra, LogMel, SpecAugment, normalised, resample, with_deltas
 
-DELTAS = 2  # that ready-made frames are given beside them: slopes, and slopes of those
+DELTAS = 2  # that cepstra are given beside them: slopes, and slopes of those
+FRAMES = ".npy"
 STRIPES = 2  # of bands and of time that augmentation hides
 
 
@@ -29,8 +31,12 @@ class Hearing:
     @property
     def width(self) -> int:
         """Numbers in a frame."""
-        features = self.settings.features
-        return self.settings.mels if features is None else features * (1 + DELTAS)
+        return self.settings.mels if self._cepstra is None else self._cepstra * (1 + DELTAS)
+
+    @property
+    def _cepstra(self) -> int | None:
+        """Numbers in a frame without their slopes; none: bands, which have no slopes beside them."""
+        return self.settings.cepstra if self.settings.features is None else self.settings.features
 
     @cached_property
     def augment(self) -> SpecAugment:
@@ -39,13 +45,14 @@ class Hearing:
         return SpecAugment(bands=STRIPES, band=band, stretches=STRIPES, stretch=1 << 30, share=share)
 
     @cached_property
-    def _spectrum(self) -> LogMel:
+    def _spectrum(self) -> LogMel | Cepstra:
         settings = self.settings
         assert settings.rate is not None, "Transcribe.fitted decides it"
         try:
-            return LogMel(settings.rate, mels=settings.mels, window=settings.window, hop=settings.hop)
+            bands = LogMel(settings.rate, mels=settings.mels, window=settings.window, hop=settings.hop)
         except ValueError as error:
             raise SaccadeError(f"task.mels, task.window and task.hop: {error}") from error
+        return bands if settings.cepstra is None else Cepstra(bands, coefficients=settings.cepstra, deltas=DELTAS)
 
     def frames(self, heard: Sound | np.ndarray) -> Tensor:
         """(T, F), each feature with zero mean and unit variance; in half precision, so that a corpus fits in memory."""
@@ -59,25 +66,42 @@ class Hearing:
         return normalised(frames, mask)[0].half()
 
     def read(self, path: Path) -> Tensor:
-        """Frames of a sound file, if the model is for sounds of that length."""
+        """Frames of a sound file, or of a file of ready-made ones, if the model is for such and of that length."""
         features, longest = self.settings.features, self.settings.longest
-        if features is not None:
+        heard: Sound | np.ndarray
+        if features is None:
+            heard = read_sound(path)
+            seconds = heard.seconds
+        elif path.suffix.lower() == FRAMES:
+            heard = read_frames(path, features)
+            seconds = len(heard) * self.settings.hop
+        else:
             raise SaccadeError(
                 f"{path}: this model reads frames of {features} numbers that somebody has made, and not sound; "
-                "it answers recordings of its validation part, by their names"
+                f"it answers {FRAMES} files of (frames, {features}), and names of its validation part"
             )
-        sound = read_sound(path)
-        if sound.seconds > longest:
-            raise SaccadeError(f"{path}: {sound.seconds:,.1f} seconds; the model was trained with up to {longest:g}")
-        return self.frames(sound)
+        if seconds > longest:
+            raise SaccadeError(f"{path}: {seconds:,.1f} seconds; the model was trained with up to {longest:g}")
+        return self.frames(heard)
 
     def time(self, frames: Tensor, stride: int) -> Frames:
-        """The positions of a memory with one for `stride` frames, over the spectrum (or the cepstra alone)."""
-        shown = frames[:, : self.settings.features or self.width].float()
+        """The positions of a memory with one for `stride` frames, over the spectrum (or the cepstra alone).
+        Behind the end of the sound, in the last position, the spectrum is not a number."""
+        shown = frames[:, : self._cepstra or self.width].float()
         count = -(-len(frames) // stride)
-        spectrogram = np.full((count * stride, shown.shape[1]), float(shown.min()), dtype=np.float32)
+        spectrogram = np.full((count * stride, shown.shape[1]), np.nan, dtype=np.float32)
         spectrogram[: len(shown)] = shown
-        return Frames(count, stride * self.settings.hop, spectrogram)
+        return Frames(count, stride * self.settings.hop, spectrogram, self._hertz)
+
+    @property
+    def _hertz(self) -> tuple[float, ...]:
+        """The middle of each band; cepstra are no bands."""
+        if self._cepstra is not None:
+            return ()
+        assert isinstance(self._spectrum, LogMel)
+        filters = self._spectrum.filters  # (bins, F)
+        lines = torch.linspace(0, self._spectrum.rate / 2, len(filters), dtype=filters.dtype)
+        return tuple((lines @ filters / filters.sum(0)).tolist())
 
 
 def padded_frames(frames: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from saccade.config.interaction import InteractSettings, ShowAttendInteractSetti
 from saccade.data.gridworld import ACTIONS, COLOURS, PARTS, PIXELS, Move, World, demonstrate, make_world, render, solve
 from saccade.data.images import Pixels, read_image
 from saccade.data.pictures import is_image
-from saccade.decode import Method
+from saccade.decode import Method, Sample
 from saccade.errors import SaccadeError, did_you_mean
 from saccade.maps.record import record
 from saccade.maps.render import AttentionMap, Grid, Tokens
@@ -33,7 +34,7 @@ from saccade.metrics.score import exchanged
 from saccade.models import ACTORS
 from saccade.models.show_attend_interact import ShowAttendInteract
 from saccade.tasks.acting import Episode, Policy, act, misled
-from saccade.tasks.answers import at_rest
+from saccade.tasks.answers import at_rest, wanted_answers
 from saccade.tasks.base import Answer, Loss, Prediction, Scores, Term
 from saccade.tasks.sights import look_at_image
 from saccade.tasks.space import as_batch, in_parts
@@ -123,8 +124,9 @@ class Interact:
         self, model: ShowAttendInteract, inputs: Sequence[str], method: Method | None = None
     ) -> list[Prediction]:
         """All that is done in a world of the generator, called by its number, as in "17" (of the test part) or "valid
-        17"; of an image file, which does not change when one acts, the next action alone."""
-        return [self._predicted(model, text, 1 if method is None else method.best) for text in inputs]
+        17"; of an image file, which does not change when one acts, the next action alone. Actions are drawn by a
+        `Sample`, each answer's from its own stream."""
+        return [self._predicted(model, text, number, method) for number, text in enumerate(inputs)]
 
     def score(self, model: ShowAttendInteract) -> Scores:
         worlds = self.worlds("valid")
@@ -214,16 +216,25 @@ class Interact:
         together = [AttentionMap(title, torch.cat(looks).mean(0, keepdim=True), Tokens(labels), grid)] if maps else []
         return together + maps + look_at_image(model.sight.image, images[0], "how the first image was seen")
 
-    def _predicted(self, model: ShowAttendInteract, text: str, best: int) -> Prediction:
+    def _predicted(self, model: ShowAttendInteract, text: str, number: int, method: Method | None) -> Prediction:
         read = self._understood(text)
         if isinstance(read, str):
             return Prediction(text, refusal=read)
         if not isinstance(read, World):
-            return Prediction(text, self._ranked(model, read, best))
-        episode = self._played(model, read)
+            return Prediction(text, self._ranked(model, read, wanted_answers(method)))
+        if isinstance(method, Sample):
+            policies = [self._drawing(model, method, (number, answer)) for answer in range(method.answers)]
+        elif wanted_answers(method) == 1:
+            policies = [self._policy(model)]
+        else:
+            return Prediction(text, refusal=f"{text}: there is one best way; several can be drawn by sampling")
+        return Prediction(text, tuple(self._acted(model, read, policy) for policy in policies))
+
+    def _acted(self, model: ShowAttendInteract, world: World, policy: Policy) -> Answer:
+        episode = act([world], policy, self.settings.limit)[0]
         log_p = self._chances(model, [render(world) for world in episode.worlds[:-1]]).log()
         taken = [float(row[ACTIONS.index(action)]) for row, action in zip(log_p, episode.actions, strict=True)]
-        return Prediction(text, (Answer(str(episode), sum(taken)),))
+        return Answer(str(episode), sum(taken))
 
     def _understood(self, text: str) -> World | Pixels | str:
         """A world, or the pixels of an image, or what is wrong with the input."""
@@ -235,7 +246,7 @@ class Interact:
                 f"one of another part, as in 'valid 17', or an image file of {self.size} x {self.size} pixels"
             )
         try:
-            pixels = read_image(Path(text))
+            pixels = read_image(Path(text), first_frame=True)
         except SaccadeError as error:
             return str(error)
         if pixels.shape[:2] != (self.size, self.size):
@@ -260,6 +271,16 @@ class Interact:
         def policy(worlds: Sequence[World]) -> list[str]:
             best = self._chances(model, [render(world) for world in worlds]).argmax(-1)
             return [ACTIONS[number] for number in best.tolist()]
+
+        return policy
+
+    def _drawing(self, model: ShowAttendInteract, method: Sample, stream: tuple[int, int]) -> Policy:
+        """For one world: draws of its own."""
+        steps = count()
+
+        def policy(worlds: Sequence[World]) -> list[str]:
+            log_p = self._chances(model, [render(world) for world in worlds]).log()
+            return [ACTIONS[int(method.drawn(log_p, [stream], next(steps)))]]
 
         return policy
 

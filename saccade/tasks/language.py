@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -12,7 +12,6 @@ from torch import Tensor
 
 from saccade.config import Recipe
 from saccade.config.language import LanguageSettings
-from saccade.data.lexicon import Lexicon
 from saccade.data.stream import Ids, Windows
 from saccade.decode import Method
 from saccade.errors import RunWarning, SaccadeError
@@ -25,9 +24,8 @@ from saccade.models.shapes import LanguageModel
 from saccade.nn.losses import token_loss
 from saccade.tasks.answers import at_rest, method_of
 from saccade.tasks.base import Answer, Loss, Prediction, Scores, Term
-from saccade.tasks.continuing import Continuation, continue_texts, cut_at
-from saccade.tasks.running_text import RunningText, WindowBatch, average_first, window_batch
-from saccade.tasks.starting import adopt_all
+from saccade.tasks.continuing import Continuation, continue_texts, cut_at, without_beginning
+from saccade.tasks.running_text import RunningText, TextTask, WindowBatch, average_first, window_batch
 
 AT_ONCE = 32  # windows scored together
 SHUFFLE = 12345  # seed of the control
@@ -35,10 +33,10 @@ SAMPLES = 5
 BEGINNING = "\n"  # what an empty prompt continues
 
 
-class Language:
+class Language(TextTask):
     """See saccade.tasks.base.Task for what each method is for."""
 
-    def __init__(self, recipe: Recipe):
+    def _take(self, recipe: Recipe) -> None:
         assert isinstance(recipe.task, LanguageSettings)
         if recipe.model.kind not in LANGUAGE_MODELS:
             raise SaccadeError(
@@ -46,32 +44,6 @@ class Language:
             )
         self.recipe, self.settings = recipe, recipe.task
         self.text = RunningText(recipe.task)
-
-    @property
-    def lexicon(self) -> Lexicon:
-        return self.text.lexicon
-
-    def start(self, vocabulary: Path, recipe: Recipe) -> None:
-        """The other run's vocabulary, its model and its window: the same model reads other text."""
-        if recipe.model.kind not in LANGUAGE_MODELS:
-            raise SaccadeError(f"train.start: a model for {recipe.task.kind} is no language model")
-        window = getattr(recipe.task, "window", self.settings.window)
-        self.settings = self.settings.model_copy(update={"window": window})
-        self.recipe = self.recipe.model_copy(update={"model": recipe.model, "task": self.settings})
-        self.text = RunningText(self.settings)
-        self.text.load(vocabulary)
-
-    def adopt(self, model: LanguageModel, tensors: Mapping[str, Tensor]) -> Sequence[str]:
-        return adopt_all(model, tensors, str(self.recipe.train.start), self.text.seeds)
-
-    def fitted(self) -> tuple[Recipe, Sequence[str]]:
-        return self.recipe, []
-
-    def prepare(self, directory: Path) -> Sequence[str]:
-        return self.text.prepare(directory)
-
-    def load(self, directory: Path) -> None:
-        self.text.load(directory)
 
     def examples(self, split: str) -> Sequence[Ids]:
         tokens = self.text.part(split)
@@ -113,7 +85,7 @@ class Language:
 
         def heard(tokens: Sequence[int]) -> None:
             assert tell is not None
-            tell(self._new_text(read[0], tokens, how.stop).rstrip("\ufffd"))
+            tell(without_beginning(self._new_text(read[0], tokens, how.stop).rstrip("\ufffd"), how.stop))
 
         found = continue_texts(model, self.lexicon, read, how, None if tell is None else heard)
         return [
@@ -132,21 +104,23 @@ class Language:
         return Scores("log_likelihood", {"log_likelihood": -loss, "loss": loss}, self._samples(model, few))
 
     def evaluate(self, model: LanguageModel, split: str) -> Sequence[Score]:
-        """Perplexities, every token after half a window at least; of single frequencies; and with shuffled contexts."""
+        """Perplexities, every token after a window less a stride at least; of single frequencies; and with shuffled
+        contexts."""
         tokens = self.text.part(split)
-        size, stride = self.settings.window, max(1, self.settings.window // 2)
-        windows = Windows(tokens, np.arange(0, max(1, len(tokens) - 1 - stride), stride), size)
-        fresh = [len(window) - 1 if not n else len(window) - 1 - (size - stride) for n, window in enumerate(windows)]
-        kept = [n for n, count in enumerate(fresh) if count > 0]
-        chosen = [windows[n] for n in kept]
-        scored = list(self._scored(model, chosen))
-        surprise = [float(each[-fresh[n] :].sum()) for n, each in zip(kept, scored, strict=True)]
-        counts = [fresh[n] for n in kept]
+        size, stride = self.settings.window, self.settings.stride or max(1, self.settings.window // 2)
+        again = size - stride  # tokens of a window that the one before has scored already
+        windows = list(Windows(tokens, np.arange(0, max(1, len(tokens) - 1 - again), stride), size))
+        counts = [len(window) - 1 - (again if number else 0) for number, window in enumerate(windows)]
+        scored = list(self._scored(model, windows))
+        surprise = [float(each[-count:].sum()) for count, each in zip(counts, scored, strict=True)]
         text = self.lexicon.decode(tokens[1:].tolist())
         sizes = {"words": max(1, len(text.split())), "text_bytes": len(text.encode("utf-8", "replace"))}
-        found = perplexities(surprise, counts, **sizes)
+        read = f"window {size}, stride {stride}"
+        found = [
+            replace(score, signature=f"{score.signature}; {read}") for score in perplexities(surprise, counts, **sizes)
+        ]
         draw = np.random.default_rng(SHUFFLE)
-        turned = [np.concatenate([draw.permutation(window[:-1]), window[-1:]]) for window in chosen]
+        turned = [np.concatenate([draw.permutation(window[:-1]), window[-1:]]) for window in windows]
         last = [float(each[-1]) for each in self._scored(model, turned)]
         frequencies = float(-self.text.log_frequencies()[tokens[1:]].mean())
 
@@ -191,11 +165,8 @@ class Language:
 
     def _new_text(self, prompt: Sequence[int], tokens: Sequence[int], stop: Sequence[str]) -> str:
         """What is new: a word of its own begins with a space that only the whole shows."""
-        cut = cut_at(self.lexicon, tokens, stop)
-        if cut is not None:
-            return cut
         before = self.lexicon.decode(prompt)
-        return self.lexicon.decode([*prompt, *tokens])[len(before) :]
+        return cut_at(self.lexicon.decode([*prompt, *tokens])[len(before) :], stop)
 
     def _scored(self, model: LanguageModel, windows: Sequence[Ids]) -> Iterator[Tensor]:
         """-log p of every token of each window but the first."""

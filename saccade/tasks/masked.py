@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,7 +15,6 @@ from torch import Tensor
 from saccade.config import Recipe
 from saccade.config.language import BERTSettings, MaskedSettings
 from saccade.data.cloze import Gapped, chosen_tokens, chosen_words, framed, masked, plain_places
-from saccade.data.lexicon import Lexicon
 from saccade.data.stream import Ids, Windows
 from saccade.decode import Method
 from saccade.errors import SaccadeError
@@ -40,13 +38,13 @@ from saccade.tasks.gaps import (
     gap_loss,
     held_batches,
 )
-from saccade.tasks.running_text import RunningText
+from saccade.tasks.running_text import RunningText, TextTask
 
 
-class Masked:
+class Masked(TextTask):
     """See saccade.tasks.base.Task for what each method is for."""
 
-    def __init__(self, recipe: Recipe):
+    def _take(self, recipe: Recipe) -> None:
         assert isinstance(recipe.task, MaskedSettings)
         if not isinstance(recipe.model, BERTSettings):
             raise SaccadeError(f"model.kind {recipe.model.kind!r} finds no masked tokens; there is bert")
@@ -56,19 +54,6 @@ class Masked:
         self.bert = recipe.model.model_copy(update={"next_sentence": recipe.task.next_sentence})
         self.recipe, self.settings = recipe.model_copy(update={"model": self.bert}), recipe.task
         self.text = RunningText(recipe.task)
-
-    @property
-    def lexicon(self) -> Lexicon:
-        return self.text.lexicon
-
-    def fitted(self) -> tuple[Recipe, Sequence[str]]:
-        return self.recipe, []
-
-    def prepare(self, directory: Path) -> Sequence[str]:
-        return self.text.prepare(directory)
-
-    def load(self, directory: Path) -> None:
-        self.text.load(directory)
 
     def examples(self, split: str) -> Windows:
         return framed_windows(self.text, self.settings, split, marks=self._marks, seed=self.recipe.train.seed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -11,7 +10,6 @@ from torch import Tensor
 from saccade.config import Recipe
 from saccade.config.language import PermutedSettings, XLNetSettings
 from saccade.data.cloze import framed, permuted, plain_places
-from saccade.data.lexicon import Lexicon
 from saccade.data.stream import Ids, Windows
 from saccade.decode import Method
 from saccade.errors import SaccadeError
@@ -33,33 +31,20 @@ from saccade.tasks.gaps import (
     gap_loss,
     held_batches,
 )
-from saccade.tasks.running_text import RunningText
+from saccade.tasks.running_text import RunningText, TextTask
 
 MARKS = 2  # start and end
 
 
-class Permuted:
+class Permuted(TextTask):
     """See saccade.tasks.base.Task for what each method is for."""
 
-    def __init__(self, recipe: Recipe):
+    def _take(self, recipe: Recipe) -> None:
         assert isinstance(recipe.task, PermutedSettings)
         if not isinstance(recipe.model, XLNetSettings):
             raise SaccadeError(f"model.kind {recipe.model.kind!r} predicts in no order but its own; there is xlnet")
         self.recipe, self.settings, self.xlnet = recipe, recipe.task, recipe.model
         self.text = RunningText(recipe.task)
-
-    @property
-    def lexicon(self) -> Lexicon:
-        return self.text.lexicon
-
-    def fitted(self) -> tuple[Recipe, Sequence[str]]:
-        return self.recipe, []
-
-    def prepare(self, directory: Path) -> Sequence[str]:
-        return self.text.prepare(directory)
-
-    def load(self, directory: Path) -> None:
-        self.text.load(directory)
 
     def examples(self, split: str) -> Windows:
         return framed_windows(self.text, self.settings, split, marks=MARKS, seed=self.recipe.train.seed)

@@ -54,7 +54,7 @@ class ReadWords:
         self.size = settings.height, settings.width
         self.data = None
         if settings.data is not None:
-            self.data = WordImages(settings.data, settings.test, settings.valid, self.size)
+            self.data = WordImages(settings.data, settings.test, settings.valid, self.size, settings.broken)
         self._vocabulary: Characters | None = None
         self._frequent = ""
         self._photographed: dict[str, list[SeenWord]] = {}
@@ -204,6 +204,7 @@ class ReadWords:
             right(frequent, f" {always}"),
             replace(accuracy(frequent, references), name=f"exact words {always}"),
             right(turned, f" {against}"),
+            replace(accuracy(turned, references), name=f"exact words {against}"),
             replace(character_error_rate(turned, references, interval=True), name=f"CER {against}"),
         ]
 

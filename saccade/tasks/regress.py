@@ -22,7 +22,7 @@ from saccade.maps.record import record
 from saccade.maps.render import AttentionMap, Tokens
 from saccade.metrics import Score, bootstrap_interval
 from saccade.models.kernel import KernelRegression
-from saccade.tasks.answers import at_rest, refuse_target
+from saccade.tasks.answers import at_rest, refuse_target, wanted_answers
 from saccade.tasks.base import Answer, Loss, Prediction, Scores, Term
 
 FILE = "table.json"
@@ -104,8 +104,10 @@ class Regress:
         self,
         model: KernelRegression,
         inputs: Sequence[str],
-        method: Method | None = None,  # noqa: ARG002
+        method: Method | None = None,
     ) -> list[Prediction]:
+        if wanted_answers(method) > 1:
+            raise SaccadeError("a number is predicted, and there is no second best: ask for one answer")
         found = []
         for text in inputs:
             try:

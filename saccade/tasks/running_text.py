@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,13 +11,15 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
+from saccade.config import Recipe
 from saccade.config.language import TextSettings
 from saccade.data.lexicon import Lexicon
 from saccade.data.stream import Ids, chunks, token_file
 from saccade.errors import SaccadeError
 from saccade.maps.render import AttentionMap
+from saccade.tasks.starting import adopt_all
 
 
 class RunningText:
@@ -70,7 +73,7 @@ class RunningText:
         settings = self.settings
         path = {"train": settings.data, "valid": settings.valid or settings.data, "test": settings.test}[split]
         if path is None:
-            raise SaccadeError("there is no test part: say where it is with --set task.test=FILE while training")
+            raise SaccadeError("there is no test part: say where it is with --set task.test=FILE")
         if path not in self._files:
             self._files[path] = token_file(path, self.lexicon)
         tokens = self._files[path]
@@ -78,6 +81,45 @@ class RunningText:
             return tokens
         first = int(len(tokens) * (1 - settings.valid_share))
         return tokens[:first] if split == "train" else tokens[first:]
+
+
+class TextTask(ABC):
+    """What all tasks on running text do alike; see saccade.tasks.base.Task for what each method is for."""
+
+    recipe: Recipe
+    text: RunningText
+
+    def __init__(self, recipe: Recipe):
+        self._take(recipe)
+
+    @abstractmethod
+    def _take(self, recipe: Recipe) -> None:
+        """Do as the recipe says; one whose model cannot do the task is refused."""
+
+    @property
+    def lexicon(self) -> Lexicon:
+        return self.text.lexicon
+
+    def start(self, vocabulary: Path, recipe: Recipe) -> None:
+        """The other run's vocabulary, its model and its window: the same model reads other text."""
+        mine, start = self.recipe.task, recipe.task
+        if start.kind != mine.kind:
+            raise SaccadeError(f"train.start: a model for {start.kind} cannot go on with {mine.kind}: take one for it")
+        same = {name: getattr(start, name) for name in ("window", "unit", "pieces", "vocabulary")}
+        self._take(self.recipe.model_copy(update={"model": recipe.model, "task": mine.model_copy(update=same)}))
+        self.text.load(vocabulary)
+
+    def adopt(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> Sequence[str]:
+        return adopt_all(model, tensors, str(self.recipe.train.start), self.text.seeds)
+
+    def fitted(self) -> tuple[Recipe, Sequence[str]]:
+        return self.recipe, []
+
+    def prepare(self, directory: Path) -> Sequence[str]:
+        return self.text.prepare(directory)
+
+    def load(self, directory: Path) -> None:
+        self.text.load(directory)
 
 
 @dataclass(frozen=True)

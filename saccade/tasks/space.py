@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from saccade.config.images import Fit
 from saccade.data.archives import open_files
 from saccade.data.images import Pixels
 from saccade.data.lexicon import Lexicon
@@ -47,6 +48,7 @@ class Space:
     pieces: Words
     size: int
     longest: int
+    fit: Fit = "stretch"
 
     def images(self, images: Sequence[Pixels | Tensor]) -> Tensor:
         """Pixels (size, size, 3), or cells that a frozen encoder saw before -> (N, D), of length one."""
@@ -92,7 +94,7 @@ class Space:
                 raise SaccadeError(f"{path}: no image in it")
             left = len(names)
             for part in in_parts(names):
-                read = list(zip(part, read_named(files, part, size=self.size), strict=True))
+                read = list(zip(part, read_named(files, part, size=self.size, fit=self.fit), strict=True))
                 there = {name: pixels for name, pixels in read if not isinstance(pixels, str)}
                 cosines = (self.images(list(there.values())) @ wanted).tolist() if there else []
                 left -= len(part)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -28,5 +28,28 @@ def adopt_all(model: nn.Module, tensors: Mapping[str, Tensor], start: str, seeds
                 shapes = f"{tuple(theirs.shape)}, and {tuple(mine.shape)} is needed"
                 raise ValueError(f"{name} of {start} has shape {shapes}")
     count = sum(parameter.numel() for parameter in own.values())
-    notes = [f"{count:,} parameters come from {start}"]
+    notes = [taken_over(count, start, tensors.keys() - model.state_dict().keys())]
     return notes + ([f"{len(seeds)} new pieces begin as the mean of what spelled them"] if grown else [])
+
+
+def adopt_fitting(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor], start: str) -> list[str]:
+    """What has a name and a place in this model; the rest is left. A longer table of positions is cut."""
+    taken, left = 0, []
+    with torch.no_grad():
+        for name, theirs in tensors.items():
+            mine = own.get(name)
+            if mine is None:
+                left.append(name.removeprefix("body."))
+            elif mine.shape[1:] == theirs.shape[1:] and len(mine) <= len(theirs):
+                mine.copy_(theirs[: len(mine)])
+                taken += mine.numel()
+            else:
+                raise ValueError(f"{name} has shape {tuple(theirs.shape)}, and {tuple(mine.shape)} is needed")
+    if not taken:
+        raise ValueError(f"nothing of {start} fits this model")
+    return [taken_over(taken, start, left)]
+
+
+def taken_over(count: int, start: str, left: Iterable[str]) -> str:
+    rest = ", ".join(sorted({name.rpartition(".")[0] or name for name in left}))
+    return f"{count:,} parameters come from {start}" + (f"; left were {rest}" if rest else "")

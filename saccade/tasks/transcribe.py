@@ -8,23 +8,23 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
 from torch import Tensor
 
 from saccade.config import Recipe
 from saccade.config.sound import ListenAttendSpellSettings, SpeechTransformerSettings, TranscribeSettings
-from saccade.data.readers import hash_of
+from saccade.data.readers import hash_of, warn_of_broken
 from saccade.data.speech import PARTS, Part, Speech, open_speech
 from saccade.data.vocab import Characters
 from saccade.decode import Beam, Greedy, Hypothesis, Method
 from saccade.errors import SaccadeError
 from saccade.maps.render import AttentionMap
 from saccade.metrics import Score, accuracy, character_error_rate, word_error_rate
+from saccade.metrics.score import exchanged
 from saccade.models import SPEECH_MODELS
 from saccade.models.shapes import EncoderDecoder, Memory
 from saccade.tasks.answers import Plan, at_rest, search_answers
 from saccade.tasks.base import Loss, Prediction, Scores
-from saccade.tasks.hearing import Hearing, padded_frames
+from saccade.tasks.hearing import FRAMES, Hearing, padded_frames
 from saccade.tasks.written import (
     WrittenBatch,
     as_prediction,
@@ -35,7 +35,7 @@ from saccade.tasks.written import (
     written_loss,
 )
 
-SOUNDS = (".wav", ".flac")
+FILES = (".wav", ".flac", FRAMES)
 NAMED = 5  # recordings that were left out and are told by name
 
 
@@ -85,6 +85,8 @@ class Transcribe:
     def fitted(self) -> tuple[Recipe, Sequence[str]]:
         found, reasons = {}, []
         if self.speech.features is not None:
+            if self.settings.cepstra is not None:
+                raise SaccadeError(f"{self.settings.data}: frames that somebody has made; task.cepstra is for sound")
             found["features"] = self.speech.features
             reasons.append(f"ready-made frames of {self.speech.features} numbers, with their slopes beside them")
         elif self.settings.rate is None:
@@ -124,6 +126,7 @@ class Transcribe:
         part = _part(split)
         if part not in self._parts:
             self._parts[part] = self._encoded(self._heard(part))
+            warn_of_broken(list(self.speech.left_out.values()), part, self.settings.data)
         return self._parts[part]
 
     def length(self, example: Example) -> int:
@@ -142,7 +145,7 @@ class Transcribe:
         return written_loss(model, batch, smoothing=self.recipe.train.smoothing)
 
     def predict(self, model: EncoderDecoder, inputs: Sequence[str], method: Method | None = None) -> list[Prediction]:
-        """Of sound files, or of recordings of the validation part by name."""
+        """Of sound files, or of ready-made frames in .npy files; or of recordings of the validation part by name."""
         heard: dict[int, Tensor] = {}
         refusals: dict[int, str] = {}
         for number, name in enumerate(inputs):
@@ -183,17 +186,20 @@ class Transcribe:
         found = self._answers(model, [each.frames for each in examples])
         answers = [self.vocabulary.decode(hypotheses[0].tokens) for hypotheses in found]
         references = [each.text for each in examples]
-        order = np.random.default_rng(0).permutation(len(references))
-        others = dict(zip(order.tolist(), np.roll(order, 1).tolist(), strict=True))  # nobody keeps the own one
-        shuffled = [references[others[number]] for number in range(len(references))]
         frequent = [self._frequent] * len(references)
+
+        def scores(given: Sequence[str], whose: str = "") -> list[Score]:
+            found = (
+                word_error_rate(given, references, interval=True),
+                character_error_rate(given, references, interval=True),
+                replace(accuracy(given, references), name="exact transcripts"),
+            )
+            return [replace(score, name=f"{score.name}{whose}") for score in found]
+
         return [
-            word_error_rate(answers, references, interval=True),
-            character_error_rate(answers, references, interval=True),
-            _renamed(accuracy(answers, references), "exact transcripts"),
-            _renamed(word_error_rate(frequent, references, interval=True), f"WER of always {self._frequent!r}"),
-            _renamed(character_error_rate(frequent, references, interval=True), f"CER of always {self._frequent!r}"),
-            _renamed(word_error_rate(answers, shuffled, interval=True), "WER with recordings and transcripts shuffled"),
+            *scores(answers),
+            *scores(frequent, f" of always {self._frequent!r}"),
+            *scores(exchanged(answers), " with recordings and transcripts shuffled"),
         ]
 
     def look(
@@ -238,9 +244,9 @@ class Transcribe:
         return [Example(name, frames, text, encode(known(text))) for name, text, frames in heard]
 
     def _frames_of(self, name: str) -> Tensor:
-        """Of a sound file, or of a recording of the validation part."""
+        """Of a file, or of a recording of the validation part."""
         path = Path(name)
-        if path.suffix.lower() in SOUNDS or path.is_file():
+        if path.suffix.lower() in FILES or path.is_file():
             return self.hearing.read(path)
         known = {each.name: each.frames for each in self.examples("valid")}
         if name not in known:
@@ -255,7 +261,3 @@ def _part(split: str) -> Part:
         if part == split:
             return part
     raise SaccadeError(f"speech has no part called {split!r}; there are {', '.join(PARTS)}")
-
-
-def _renamed(score: Score, name: str) -> Score:
-    return Score(name, score.value, score.interval, score.signature)

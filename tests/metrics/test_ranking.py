@@ -81,6 +81,7 @@ def test_rows_of_a_confusion_are_what_was_meant() -> None:
     table = confusion(list("aabbbcccc"), list("aaabbbccd"))
     assert table.labels == ("a", "b", "c", "d")
     assert table.counts.tolist() == [[2, 1, 0, 0], [0, 2, 1, 0], [0, 0, 2, 0], [0, 0, 1, 0]]
+    assert table.tsv() == "right\ta\tb\tc\td\na\t2\t1\t0\t0\nb\t0\t2\t1\t0\nc\t0\t0\t2\t0\nd\t0\t0\t1\t0\n"
     ordered = confusion([2, 1], [10, 1], labels=[10, 2, 1, 5])
     assert ordered.counts.tolist() == [[0, 1, 0, 0], [0, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
     assert confusion([10, 2], [2, 2]).labels == (2, 10)  # as numbers, not as words

@@ -171,6 +171,15 @@ def test_learned_positions_start_normal_with_the_given_deviation(build, deviatio
     assert_law(build(lambda: Learned(100, longest=400, deviation=deviation)).table, deviation**2)
 
 
+@pytest.mark.parametrize("first", [0, 2])
+def test_learned_positions_may_start_as_waves_of_the_given_deviation(first):
+    scheme = Learned(64, longest=50, deviation=0.05, first=first, waves=True)
+    at = torch.arange(50)
+    torch.testing.assert_close(scheme(at, 50) / (0.05 * 2**0.5), Sinusoidal(64)(at, 50))
+    assert float(scheme.table.detach().square().mean().sqrt()) == pytest.approx(0.05, rel=1e-4)
+    assert scheme.table.requires_grad
+
+
 @both_ways
 def test_the_relative_bias_starts_at_zero(build):
     assert not build(lambda: RelativeBias(4, reach=5)).table.any()

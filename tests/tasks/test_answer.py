@@ -225,6 +225,8 @@ def test_broken_images_and_long_questions_are_told(task_of, tmp_path: Path) -> N
     assert task.notes[0] == "5 different answers"
     assert "1 of 4" in task.notes[1] and "train1.png" in task.notes[1]
     assert task.notes[2] == "questions are cut after 40 pieces, 1 of 21"
+    with pytest.raises(SaccadeError, match=r"train1\.png: not an image.*; task\.broken=skip would leave it out"):
+        task_of(table, "task.broken=refuse")
 
 
 def test_an_answer_that_was_never_trained_is_wrong_and_told(task_of, tmp_path: Path) -> None:

@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from saccade.config import parse_recipe
 from saccade.data.vocab import PAD
 from saccade.decode import Beam, Hypothesis, Sample
-from saccade.errors import SaccadeError
+from saccade.errors import RunWarning, SaccadeError
 from saccade.formulas import doubly_stochastic_penalty
 from saccade.maps.record import attentions, record
 from saccade.maps.render import Grid
@@ -219,6 +220,38 @@ def test_broken_images_and_long_captions_are_left_out_and_told(task_of, tmp_path
     assert len(task.examples("train")) == 3
     assert "1 of 4" in notes[0] and "train1.png" in notes[0]
     assert notes[1] == "captions of more than 32 pieces are left out, 1 of 4"
+
+
+def test_what_is_left_out_of_the_scores_is_told(task_of, tmp_path: Path) -> None:
+    folder = write_scenes(tmp_path / "data", {"train": scenes(4), "valid": scenes(2), "test": scenes(3)})
+    (folder / "images" / "test0.png").write_bytes(b"no image")
+    with pytest.warns(RunWarning, match=r"1 of the part test are left out of its scores: test0\.png: not an image"):
+        left = task_of(folder).pictures("test")
+    assert "test0.png" not in {each.name for each in left}
+
+
+def test_a_broken_image_ends_a_training_that_asks_for_it(task_of, tmp_path: Path) -> None:
+    folder = write_scenes(tmp_path / "data", {"train": scenes(4), "valid": scenes(2)})
+    assert len(task_of(folder, "task.broken=refuse").pictures("train")) == 4
+    (folder / "images" / "train1.png").write_bytes(b"torn")
+    with pytest.raises(SaccadeError, match=r"data: train1\.png: not an image that can be read"):
+        task_of(folder, "task.broken=refuse")
+
+
+def test_a_crop_is_what_is_trained_with_described_and_looked_at(task_of, tmp_path: Path) -> None:
+    folder = write_scenes(tmp_path / "data", {"train": scenes(4), "valid": scenes(2)})
+    middle = scenes(1, seed=5)[0].pixels()
+    wide = str(folder / "images" / "valid0.png")
+    Image.fromarray(np.pad(middle, ((0, 0), (SIZE, SIZE), (0, 0)))).save(wide)
+    task = task_of(folder, "task.fit=crop")
+    assert np.array_equal(task.pictures("valid")[0].image, middle)
+    predictor = predictor_of(task, lively=True)
+    for name in (wide, "valid0.png"):
+        assert np.array_equal(predictor.look(name, "a red circle")[0].columns.image, middle)
+    Image.fromarray(middle).save(tmp_path / "middle.png")
+    cut, same = predictor.predict([wide, str(tmp_path / "middle.png")])
+    assert cut.answers[0].score == pytest.approx(same.answers[0].score)
+    assert not np.array_equal(task_of(folder).pictures("valid")[0].image, middle)
 
 
 def test_what_was_prepared_is_read_back(task_of, data: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -100,6 +101,31 @@ def test_the_same_image_is_never_on_both_sides(tmp_path: Path) -> None:
     assert train.isdisjoint(valid)
 
 
+def test_a_crop_is_what_is_trained_with_answered_and_looked_at(data: Path, tmp_path: Path) -> None:
+    middle = np.asarray(drawn("circle", "red", np.random.default_rng(1)))
+    (tmp_path / "pets" / "cat").mkdir(parents=True)
+    wide = tmp_path / "pets" / "cat" / "wide.png"
+    Image.fromarray(np.pad(middle, ((0, 0), (30, 30), (0, 0)))).save(wide)
+    task = task_of(data, "task.fit=crop", "task.size=24", f"task.test={tmp_path / 'pets'}")
+    task.prepare(tmp_path)
+    assert np.array_equal(task._data("test").pixels[0], middle)
+    assert np.array_equal(task.look(task.model().eval(), str(wide))[0].columns.image, middle)
+
+
+def test_a_broken_image_ends_a_training_that_asks_for_it(tmp_path: Path) -> None:
+    data = write_classes(tmp_path / "shapes.zip", 6)
+    with zipfile.ZipFile(data, "a") as archive:
+        archive.writestr("circle/torn.png", b"torn")
+    assert "1 of 25" in " ".join(_prepared(task_of(data), tmp_path))
+    with pytest.raises(SaccadeError, match=r"shapes\.zip: circle/torn\.png: not an image that can be read"):
+        _prepared(task_of(data, "task.broken=refuse"), tmp_path)
+
+
+def _prepared(task: ClassifyImages, directory: Path) -> Sequence[str]:
+    task.fitted()
+    return task.prepare(directory)
+
+
 def test_labels_come_ranked_with_their_probabilities(trained: api.Predictor, picture: str, tmp_path: Path) -> None:
     (tmp_path / "broken.png").write_bytes(b"no image")
     found = trained.predict([picture, str(tmp_path / "broken.png"), str(tmp_path / "missing.png")], Beam(9, best=9))
@@ -116,14 +142,15 @@ def test_labels_come_ranked_with_their_probabilities(trained: api.Predictor, pic
 
 def test_scores_come_with_baseline_control_and_what_is_confused(trained: api.Predictor) -> None:
     scores = trained.evaluate("test")
-    assert [score.name for score in scores[:4]] == ["accuracy", "macro F1", "baseline accuracy", "control accuracy"]
+    names = ["accuracy", "macro F1", "baseline accuracy", "control accuracy", "control macro F1"]
+    assert [score.name for score in scores[:5]] == names
     assert scores[0].signature == "of 40 images"
     assert scores[2].value == 25
     assert all(score.interval is not None for score in scores)
-    assert {score.name for score in scores[4:]} == set(SHAPES)
-    assert [score.value for score in scores[4:]] == sorted(score.value for score in scores[4:])
-    assert sum(score.value for score in scores[4:]) / 4 == pytest.approx(scores[0].value)
-    wrong = next(score for score in scores[4:] if score.value < 100)
+    assert {score.name for score in scores[5:]} == set(SHAPES)
+    assert [score.value for score in scores[5:]] == sorted(score.value for score in scores[5:])
+    assert sum(score.value for score in scores[5:]) / 4 == pytest.approx(scores[0].value)
+    wrong = next(score for score in scores[5:] if score.value < 100)
     assert wrong.signature.startswith("taken for ")
     table = trained.task.confusion(trained.model, "test")
     assert table.counts.sum() == 40
@@ -177,7 +204,7 @@ def test_numbers_of_an_idx_file_get_their_names_and_its_images_can_be_looked_at(
         write_idx(tmp_path / f"{part}-labels-idx1-ubyte.gz", np.arange(count) % 3)
     settings = [f"task.data={tmp_path}", *TINY, "task.names=[bag, shoe, hat]", "train.steps=2"]
     trained = api.train("classify-images-quick", out=tmp_path / "run", settings=settings)
-    assert {score.name for score in trained.evaluate("test")[4:]} == {"bag", "shoe", "hat"}
+    assert {score.name for score in trained.evaluate("test")[5:]} == {"bag", "shoe", "hat"}
     name, answer, _ = trained.score().samples[0]
     assert name.startswith("train-images-idx3-ubyte.gz ")
     assert trained.look(name)[0].name == f"what made it {answer}"

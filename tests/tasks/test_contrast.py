@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from rich.console import Console
 from tokenizers import pre_tokenizers
 
@@ -175,16 +176,18 @@ def test_scores_come_both_ways_with_chance_control_and_labels_nobody_trained(tra
     assert [score.name for score in scores] == [
         *names,
         "baseline text to image R@10",
-        "control text to image R@10",
+        *(f"control {name}" for name in names),
         "zero-shot accuracy",
         "zero-shot baseline",
+        "zero-shot control",
     ]
     assert scores[0].signature == "chance 31.2; 64 texts, 32 images"
     assert scores[5].signature.startswith("chance 3.1;")  # two right ones among 64
     assert scores[6].value == pytest.approx(100 * 10 / 32)
     assert scores[0].value > scores[6].value
     assert scores[0].value > scores[7].value
-    assert scores[-1].value == 25
+    assert scores[3].value > scores[10].value
+    assert scores[-2].value == 25
     decisive = trained.score()
     assert decisive.main == "text to image R@10"
     assert decisive.decisive == pytest.approx(scores[0].value)
@@ -230,11 +233,13 @@ def test_look_shows_which_image_a_text_chooses(trained: api.Predictor, folder: P
     assert chosen.weights.shape == (1, 9, 9)
     assert chosen.rows.labels[0] == own.captions[0]
     assert chosen.columns.labels[0] == own.name
+    assert np.array_equal(chosen.columns.images[0], own.image)
     torch.testing.assert_close(chosen.weights.sum(-1), torch.ones(1, 9))
     assert [each.name for each in rest] == ["text block 1, self-attention"]
     target = folder / "deep" / "01.png"
     chosen, text, *image = trained.look("A red circle!", str(target), pieces=True)
     assert chosen.columns.labels[0] == "01.png"
+    assert len(chosen.columns.images) == len(chosen.columns)
     assert len(text.rows) > 4
     assert [each.name for each in image] == [
         "what the image is known by",
@@ -269,6 +274,29 @@ def test_search_ranks_images_and_names_what_it_cannot_read(
     assert "bad.png: not an image" in err
     code, out, _ = saccade(monkeypatch, "search", str(run), "a red circle", str(folder), "--n", "100")
     assert len(out.splitlines()) == 70
+
+
+def test_search_follows_links_and_passes_over_pipes(
+    run: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "link.png").symlink_to(folder / "deep" / "00.png")
+    (folder / "lost.png").symlink_to(tmp_path / "nowhere")
+    os.mkfifo(folder / "pipe.png")
+    code, out, err = saccade(monkeypatch, "search", str(run), "a red circle", str(folder), "--n", "100")
+    assert code == 0
+    assert len(out.splitlines()) == 71 and "\tlink.png" in out
+    assert "pipe.png: not a plain file" in err and "lost.png: cannot read: No such file" in err
+
+
+def test_search_sees_the_middle_of_an_image_where_training_did(data: Path, tmp_path: Path) -> None:
+    task = prepared(data, tmp_path, "task.fit=crop")
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    middle = drawn("circle", "red", np.random.default_rng(4))
+    middle.save(photos / "middle.png")
+    ImageOps.expand(middle, (30, 0), "white").save(photos / "wide.png")
+    (found,) = task.space(task.model()).search("a red circle", photos)
+    assert found.images[0][1] == pytest.approx(found.images[1][1], abs=1e-6)
 
 
 def test_search_says_what_it_lacks(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,6 +342,20 @@ def test_broken_and_missing_images_are_told(tmp_path: Path) -> None:
         file.write(json.dumps({"file": "gone.png", "split": "train", "captions": ["x"]}) + "\n")
     training = api.begin("contrast-quick", out=tmp_path / "run", settings=[f"task.data={data}", *TINY])
     assert any("left out, 1 of 9" in note and "'gone.png'" in note for note in training.reasons)
+
+
+def test_a_training_that_refuses_broken_images_ends_with_code_two_and_the_first_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = write_captions(tmp_path / "captions", 8, 4)
+    with (data / "captions.jsonl").open("a") as file:
+        file.write(json.dumps({"file": "gone.png", "split": "train", "captions": ["x"]}) + "\n")
+    settings = [part for each in (*TINY, "task.broken=refuse") for part in ("--set", each)]
+    given = ["train", "contrast-quick", "--data", str(data), "--out", str(tmp_path / "run"), *settings]
+    code, _, err = saccade(monkeypatch, *given)
+    assert code == 2
+    told = "".join(err.split("\n"))
+    assert "has no file 'gone.png'" in told and "task.broken=skip would leave it out" in told
 
 
 def test_a_picture_of_another_size_is_made_to_fit(trained: api.Predictor, tmp_path: Path) -> None:

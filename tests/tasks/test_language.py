@@ -52,14 +52,15 @@ def test_perplexity_is_what_it_is_by_hand() -> None:
 
 
 @torch.no_grad()
-def test_the_score_is_the_probability_that_the_model_gives(run: Path) -> None:
-    predictor = api.load(run)
+@pytest.mark.parametrize(("setting", "stride"), [(0, 12), (4, 4), (24, 24)])
+def test_the_score_is_the_probability_that_the_model_gives(run: Path, setting: int, stride: int) -> None:
+    predictor = api.load(run, settings=[f"task.stride={setting}"])
     loss = predictor.evaluate("valid")[0]
     tokens = torch.tensor(predictor.task.text.part("valid").astype(np.int64))
     window = predictor.task.settings.window
     total = 0.0
     for place in range(1, len(tokens)):  # every token alone, with what the sliding window shows of its past
-        begin = 0 if place <= window else -(-(place - window) // (window // 2)) * (window // 2)
+        begin = 0 if place <= window else -(-(place - window) // stride) * stride
         log_p = predictor.model.output(predictor.model(tokens[None, begin:place])).log_softmax(-1)
         total -= float(log_p[0, -1, tokens[place]])
     assert loss.value == pytest.approx(total / (len(tokens) - 1), abs=1e-4)
@@ -81,10 +82,10 @@ def test_a_prompt_is_continued_alike_alone_and_among_others(run: Path, method: o
     how = Continuation(9, 24, method=method)
     together = continue_texts(model, lexicon, prompts, how)
     assert [[len(each.tokens) for each in best] for best in together] == [[9] * method.best] * 4
-    if isinstance(method, Sample):
-        return  # draws depend on the prompt's number: the next test
-    for prompt, best in zip(prompts, together, strict=True):
-        alone = continue_texts(model, lexicon, [prompt], how)[0]
+    others = [lexicon.encode("x")] * 3  # as many before it, of another length: draws go by the place in the list
+    for place, best in enumerate(together):
+        before = others[:place] if isinstance(method, Sample) else []
+        alone = continue_texts(model, lexicon, [*before, prompts[place]], how)[-1]
         assert [each.tokens for each in alone] == [each.tokens for each in best]
 
 
@@ -126,6 +127,20 @@ def test_a_text_ends_before_what_it_is_to_stop_at(run: Path) -> None:
     stopped = predictor.generate(["red"], tokens=12, method=Greedy(), stop=["\n"])[0]
     assert stopped.text == free.text.split("\n")[0]
     assert stopped.answers[0].stopped == "stop"
+
+
+def test_a_word_keeps_its_space_before_what_a_text_is_to_stop_at(text: Path, tmp_path: Path) -> None:
+    settings = [f"task.data={text}", *SMALL, "task.unit=words", "model.width=16", "train.steps=1"]
+    predictor = api.train("language-quick", out=tmp_path / "words", settings=settings)
+    free = predictor.generate(["red"], tokens=8, method=Sample(seed=1))[0].text
+    assert free.startswith(" ")
+    stopped = predictor.generate(["red"], tokens=8, method=Sample(seed=1), stop=[free[-3:]])[0].text
+    assert stopped == free[: free.index(free[-3:])]
+
+
+def test_what_of_a_long_prompt_is_read_is_told(run: Path) -> None:
+    with pytest.warns(RunWarning, match="the prompt has 40 tokens and the model reads 24: only the last 12 are read"):
+        api.load(run).generate(["r" * 40], tokens=2)
 
 
 def test_a_growing_text_never_shows_half_a_character(text: Path, tmp_path: Path) -> None:
@@ -172,8 +187,9 @@ def test_a_text_shorter_than_a_window_is_refused(tmp_path: Path) -> None:
         api.train("language-quick", out=tmp_path / "run", settings=[f"task.data={tmp_path / 'short.txt'}"])
 
 
-def test_generate_streams_what_it_prints_at_once(run: Path) -> None:
-    common = ["generate", str(run), "--prompt", "red", "--tokens", "30", "--seed", "2"]
+@pytest.mark.parametrize("stop", [[], ["--stop", "y\nre"], ["--stop", "x\n!"], ["--stop", "bl", "--stop", "\ngr"]])
+def test_generate_streams_what_it_prints_at_once(run: Path, stop: list[str]) -> None:
+    common = ["generate", str(run), "--prompt", "red", "--tokens", "30", "--seed", "2", *stop]
     whole = CliRunner().invoke(app, common)
     grown = CliRunner().invoke(app, [*common, "--stream"])
     assert whole.exit_code == grown.exit_code == 0
@@ -237,3 +253,24 @@ def test_a_language_model_is_counted_before_it_is_trained(text: Path) -> None:
     counted = plan(recipe, probe=False)
     products = 12 * 32 * 32 + 32 * (counted.parts["decoder embedding"] // 32)
     assert counted.forward_flops == 2 * products + 2 * 2 * 8 * 32
+
+
+def test_a_text_that_was_not_named_while_training_is_scored_as_a_test(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "other.txt").write_text("red fox\n" * 20)
+    with pytest.raises(SaccadeError, match="there is no test part"):
+        api.load(run).evaluate("test")
+    scores = api.load(run, settings=[f"task.test={tmp_path / 'other.txt'}"]).evaluate("test")
+    assert scores[0].name == "loss per token"
+    asked = ["evaluate", str(run), "--split", "test", "--set", f"task.test={tmp_path / 'other.txt'}"]
+    assert CliRunner().invoke(app, asked).stdout.startswith(str(scores[0]))
+    with pytest.raises(SaccadeError, match=r"only be given other settings of decode, and task.test, task.zero_shot"):
+        api.load(run, settings=["task.window=8"])
+
+
+def test_the_stride_is_named_and_leaves_nothing_out(run: Path) -> None:
+    half, short = (api.load(run, settings=each).evaluate()[0] for each in ([], ["task.stride=4"]))
+    assert half.signature.endswith("; window 24, stride 12")
+    assert short.signature.endswith("; window 24, stride 4")
+    assert half.signature.split(";")[0] == short.signature.split(";")[0]  # the same tokens are counted
+    with pytest.raises(SaccadeError, match="a stride of 25 leaves out text between windows of 24"):
+        api.load(run, settings=["task.stride=25"])

@@ -19,7 +19,7 @@ from saccade.predictor import Predictor
 from saccade.tasks.filling import filled_in, read_gaps, spelled
 from saccade.tasks.gaps import GapBatch
 from saccade.tasks.masked import Masked
-from tests.triples import assert_resumed_equals_whole, write_triples
+from tests.triples import assert_goes_on_with_other_text, assert_resumed_equals_whole, write_triples
 
 RECIPE = """
 task: {kind: masked, data: DATA, unit: words, window: 18, valid_tokens: 400}
@@ -182,7 +182,7 @@ def test_a_text_without_a_gap_a_long_one_and_sampling_are_refused(predictor: Pre
     assert long.refusal is not None and "32 tokens" in long.refusal and "reads 18 at most" in long.refusal
     assert long.refusal.startswith("'[MASK] [MASK]") and len(long.refusal) < 160
     assert good.refusal is None and good.text
-    with pytest.raises(SaccadeError, match="not drawn"):
+    with pytest.raises(SaccadeError, match="none is drawn"):
         predictor.predict(["[MASK]"], Sample())
 
 
@@ -252,3 +252,40 @@ def test_behind_a_space_a_word_is_found_and_behind_a_letter_the_rest_of_one() ->
     assert all(answer.text.startswith("an ") and answer.text.endswith(" tree") for answer in word.answers)
     assert not any(answer.text.startswith("an old ") for answer in rest.answers)
     assert {answer.text[0] == " " for answer in any_.answers} == {True, False}
+
+
+def test_a_model_goes_on_with_other_text(data: Path, tmp_path: Path) -> None:
+    assert_goes_on_with_other_text(recipe(data, "task.window=20"), tmp_path)
+
+
+def test_new_pieces_begin_as_the_mean_of_what_spelled_them(data: Path, tmp_path: Path) -> None:
+    before = api.train(recipe(data, "task.unit=pieces", "task.pieces=300"), out=tmp_path / "first")
+    other = tmp_path / "other.txt"
+    other.write_text("a purple zebra and a purple zebra\n" * 100)
+    settings = [f"train.start={tmp_path / 'first'}", "task.extend=2"]
+    after = api.begin(recipe(other, *settings), out=tmp_path / "second").trainer
+    old, new = before.task.lexicon, after.task.lexicon
+    spelled = old.encode(" zebra")
+    (piece,) = new.encode(" zebra")
+    for tensors in ("weight", "bias"):
+        theirs, mine = getattr(before.model.output, tensors), getattr(after.model.output, tensors)
+        assert len(mine) == len(theirs) + 2
+        torch.testing.assert_close(mine[piece], theirs[spelled].mean(0))
+
+
+def test_a_head_for_pairs_is_left_where_nobody_asks_and_missed_where_it_is_not(data: Path, tmp_path: Path) -> None:
+    api.train(recipe(data, "task.next_sentence=true"), out=tmp_path / "pairs")
+    alone = api.begin(recipe(data, f"train.start={tmp_path / 'pairs'}"), out=tmp_path / "alone")
+    assert alone.trainer.model.next_sentence is None
+    assert any(reason.endswith("left were encoder.pooler, next_sentence") for reason in alone.reasons)
+    list(alone.events())
+    both = recipe(data, "task.next_sentence=true", f"train.start={tmp_path / 'alone'}")
+    with pytest.raises(SaccadeError, match=r"alone has no encoder\.pooler\.weight, which this model needs"):
+        api.begin(both, out=tmp_path / "both")
+
+
+def test_a_model_for_another_task_cannot_go_on(data: Path, tmp_path: Path) -> None:
+    language = "task={kind: language, data: DATA, unit: words, window: 18}".replace("DATA", str(data))
+    api.train(recipe(data, language, "model={kind: gpt, width: 16, heads: 2, layers: 1}"), out=tmp_path / "gpt")
+    with pytest.raises(SaccadeError, match="a model for language cannot go on with masked: take one for it"):
+        api.begin(recipe(data, f"train.start={tmp_path / 'gpt'}"), out=tmp_path / "run")

@@ -17,7 +17,7 @@ from saccade.errors import SaccadeError
 from saccade.predictor import Predictor
 from saccade.tasks.filling import asked
 from saccade.tasks.permuted import Permuted
-from tests.triples import assert_resumed_equals_whole, write_triples
+from tests.triples import assert_goes_on_with_other_text, assert_resumed_equals_whole, write_triples
 
 RECIPE = """
 task: {kind: permuted, data: DATA, unit: words, window: 26, valid_tokens: 400}
@@ -116,3 +116,7 @@ def test_in_a_look_nobody_sees_what_is_hidden_and_it_is_asked_for_from_its_place
 def test_other_models_are_refused(data: Path) -> None:
     with pytest.raises(SaccadeError, match="'bert' predicts in no order but its own; there is xlnet"):
         Permuted(recipe(data, "model={kind: bert}"))
+
+
+def test_a_model_goes_on_with_other_text(data: Path, tmp_path: Path) -> None:
+    assert_goes_on_with_other_text(recipe(data, "task.window=20"), tmp_path)

@@ -47,21 +47,6 @@ def test_leaving_one_out_hides_it(tmp_path: Path) -> None:
     assert before.shape == (5,)
 
 
-def test_the_learned_width_predicts_better_than_a_bad_one_and_far_better_than_the_mean(run: Path) -> None:
-    scores = {score.name: score.value for score in api.load(run).evaluate()}
-    assert scores["error"] < 60 < scores["error of the mean (baseline)"]
-    assert scores["error with inputs shuffled (control)"] > 100
-
-
-def test_learned_embeddings_are_learned(tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    model = api.train("regress", out=out, settings=["model.embedding=learned", "train.steps=30", "train.threads=1"])
-    fresh = prepared(tmp_path, "model.embedding=learned").model()
-    torch.manual_seed(0)
-    assert model.model.embed.outer.weight.shape == fresh.embed.outer.weight.shape  # type: ignore[union-attr]
-    assert model.score().values["explained"] > 0.5
-
-
 def test_a_trained_model_needs_no_data_and_names_the_examples_it_used(run: Path) -> None:
     model = api.load(run)
     (good, bad) = model.predict(["2.5", "two"])

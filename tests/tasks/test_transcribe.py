@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,13 @@ import torch
 
 from saccade import api
 from saccade.config import load_recipe
+from saccade.data.sound import read_sound
+from saccade.data.speech import open_speech
 from saccade.data.vocab import Characters
 from saccade.decode import Beam, Sample
 from saccade.errors import SaccadeError
 from saccade.maps.render import Frames, Tokens, save_maps, to_text
+from saccade.modality.audio import Cepstra, LogMel, normalised, with_deltas
 from saccade.tasks.hearing import Hearing, padded_frames
 from saccade.tasks.transcribe import Transcribe
 from saccade.verify import verify
@@ -60,8 +64,8 @@ def test_evaluation_tells_errors_baselines_and_the_control_with_intervals(run: P
         scores = model.evaluate(split)
         names = [score.name for score in scores]
         assert names[:3] == ["WER", "CER", "exact transcripts"]
-        assert names[3].startswith("WER of always ")
-        assert names[-1] == "WER with recordings and transcripts shuffled"
+        assert [name.split(" of always ")[0] for name in names[3:6]] == names[:3]
+        assert names[6:] == [f"{name} with recordings and transcripts shuffled" for name in names[:3]]
         assert all(score.interval is not None for score in scores)
     with pytest.raises(SaccadeError, match=r"no part 'dev' to be scored; there are valid and test"):
         model.evaluate("dev")
@@ -81,10 +85,12 @@ def test_a_model_that_is_always_right_has_no_errors_and_fails_the_control(
             self.tokens, self.stopped = tokens, "eos"
 
     monkeypatch.setattr(task, "_answers", lambda *_: [[Found(target)] for target in right])
-    wer, cer, exact, frequent, _, shuffled = model.evaluate("test")
+    wer, cer, exact, frequent, _, _, shuffled, letters, kept = model.evaluate("test")
     assert (wer.value, cer.value, exact.value) == (0.0, 0.0, 100.0)
     assert frequent.value > 50
     assert shuffled.value > 50
+    assert letters.value > 25
+    assert kept.value < 50
 
 
 def test_predictions_keep_their_order_and_a_bad_file_is_refused_alone(run: Path, tones: Path, tmp_path: Path) -> None:
@@ -126,8 +132,15 @@ def test_the_picture_has_letters_against_time(run: Path, tones: Path, tmp_path: 
     assert 0 <= first.columns.duration - (seconds - 0.005) < 0.08 + 0.02
     assert first.columns.spectrogram is not None
     assert first.columns.spectrogram.shape == (4 * first.columns.count, 40)
+    assert list(first.columns.hertz) == sorted(first.columns.hertz)
+    assert 0 < first.columns.hertz[0] < 100 < 3500 < first.columns.hertz[-1] < 4000
+    heard = np.isfinite(first.columns.spectrogram).all(1)
+    assert heard.sum() == int((seconds - 0.025) / 0.02) + 1  # frames; what is behind them is not drawn
+    assert not heard[heard.sum() :].any()
     torch.testing.assert_close(first.mean.sum(-1), torch.ones(6))
     model_is_recurrent = len(maps) == 1
+    how = "where it looked while it wrote" if model_is_recurrent else "average of all cross-attentions"
+    assert first.name == f"alignment: {how}"
     kinds = {(type(each.rows), type(each.columns)) for each in maps}
     assert kinds == {(Tokens, Frames)} | (set() if model_is_recurrent else {(Tokens, Tokens), (Frames, Frames)})
     assert "s" in to_text(first)
@@ -270,12 +283,61 @@ def test_ready_made_frames_are_read_by_name_and_sound_is_refused(frames: Path, t
     answer, refused = model.predict([name, str(tones.parent / "tones" / "1.wav")])
     assert answer.refusal is None
     assert "reads frames of 13 numbers that somebody has made, and not sound" in str(refused.refusal)
+    assert ".npy files of (frames, 13)" in str(refused.refusal)
     columns = model.look(name)[0].columns
     assert isinstance(columns, Frames)
     assert columns.seconds == pytest.approx(0.04)
     assert columns.spectrogram is not None and columns.spectrogram.shape[1] == 13
     assert model.evaluate("test")[3].name == "WER of always 'YES NO'"
     assert model.evaluate("test")[3].value == 0.0
+
+
+def test_ready_made_frames_of_a_file_are_answered_as_those_of_the_data(frames: Path, tmp_path: Path) -> None:
+    settings = (f"task.data={frames}", *TINY["listen_attend_spell"], *SHORT)
+    model = api.train("transcribe-quick", out=tmp_path / "run", settings=settings)
+    name = model.score().samples[0][0]
+    (own,) = [each.heard for each in open_speech(model.recipe.task).read("valid") if each.name == name]
+    assert isinstance(own, np.ndarray)
+    wrong = {
+        "narrow": (own[:, :12], r"float32 \(\d+, 12\); frames are one array of real numbers \(frames, 13\)"),
+        "wild": (np.full((9, 13), np.nan), "frame 0 has numbers that are not finite"),
+        "long": (np.zeros((1001, 13)), "20.0 seconds; the model was trained with up to 20"),
+    }
+    for called, (array, _) in {"own": (own, ""), "one": (own[:1], ""), **wrong}.items():
+        np.save(tmp_path / f"{called}.npy", array)
+    paths = [str(tmp_path / f"{called}.npy") for called in ("own", *wrong, "absent", "one")]
+    by_name, by_file, *refused, short = model.predict([name, *paths])
+    assert by_file.refusal is None and short.refusal is None
+    assert by_file.answers[0].score == pytest.approx(by_name.answers[0].score)
+    for each, (_, message) in zip(refused, (*wrong.values(), (None, "cannot read as frames: No such")), strict=True):
+        assert re.search(rf"\.npy: {message}", str(each.refusal))
+    assert torch.equal(model.look(paths[0], "YES")[0].weights, model.look(name, "YES")[0].weights)
+
+
+def test_a_sound_model_says_that_frames_are_no_sound(run: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((9, 40)))
+    assert "x.npy: cannot read as sound" in str(api.load(run).predict([str(tmp_path / "x.npy")])[0].refusal)
+
+
+def test_cepstra_are_read_with_their_slopes_in_place_of_bands(tones: Path, frames: Path, tmp_path: Path) -> None:
+    settings = (f"task.data={tones}", "task.cepstra=13", *TINY["listen_attend_spell"], *SHORT)
+    model = api.train("transcribe-quick", out=tmp_path / "run", settings=settings)
+    task, name = model.task, tones.parent / "tones" / "3.wav"
+    assert isinstance(task, Transcribe)
+    heard = read_sound(name)
+    bands = LogMel(RATE, mels=40, window=task.settings.window, hop=task.settings.hop)
+    cepstra, mask = Cepstra(bands, coefficients=13)(torch.from_numpy(heard.samples))
+    expected = normalised(with_deltas(cepstra, mask, 2), mask)[0]
+    torch.testing.assert_close(task.hearing.read(name).float(), expected, rtol=0, atol=5e-3)  # half precision
+    assert task.examples("train")[0].frames.shape[1] == 39
+    assert model.predict([str(name)])[0].refusal is None
+    columns = model.look(str(name), "ab c")[0].columns
+    assert isinstance(columns, Frames)
+    assert columns.spectrogram is not None and columns.spectrogram.shape[1] == 13
+    with pytest.raises(SaccadeError, match="cepstra 41 is above mels 40"):
+        load_recipe("transcribe-quick", (f"task.data={tones}", "task.cepstra=41"))
+    with pytest.raises(SaccadeError, match=r"frames that somebody has made; task\.cepstra is for sound"):
+        made(f"task.data={frames}", "task.cepstra=13").fitted()
 
 
 def test_a_vocabulary_without_its_transcripts_is_refused(run: Path, tmp_path: Path) -> None:
