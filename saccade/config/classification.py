@@ -30,9 +30,8 @@ class ClassifySettings(VocabularySettings):
     freeze_blocks: Count = 0  # so many of the lowest blocks stay too
     low_rank: Count = 0  # rank of what is learned beside the attention's frozen matrices (LoRA); 0: they are learned
     outside: str | None = None  # label of texts that belong to no class: found by how unsure the model is
-    threshold: Annotated[Float, Field(ge=0, le=1)] | None = (
-        None  # below it a text is outside; none: by validation texts
-    )
+    # a text whose best label is less probable is outside; none: found on the validation texts
+    threshold: Annotated[Float, Field(ge=0, le=1)] | None = None
     dropout: Share = 0.1  # before the head
 
     @model_validator(mode="after")
