@@ -21,7 +21,7 @@ from saccade.config.base import Broken
 from saccade.config.images import Fit
 from saccade.data.archives import FileStore, open_files
 from saccade.data.images import Pixels, read_idx, read_image, resized
-from saccade.data.readers import hash_of, read_lines, refuse_broken
+from saccade.data.readers import NAMED, first_of, hash_of, read_lines, refuse_broken
 from saccade.errors import SaccadeError
 
 IMAGE_ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
@@ -216,12 +216,11 @@ def is_image(name: str) -> bool:
     return not hidden and name.lower().endswith(IMAGE_ENDINGS)
 
 
-def told(broken: Sequence[str], whole: int, what: str, most: int = 5) -> list[str]:
+def told(broken: Sequence[str], whole: int, what: str, most: int = NAMED) -> list[str]:
     """In words, how many could not be read, and the first of them."""
     if not broken:
         return []
-    more = "; ..." if len(broken) > most else ""
-    return [f"{what} that cannot be read are left out, {len(broken):,} of {whole:,}: {'; '.join(broken[:most])}{more}"]
+    return [f"{what} that cannot be read are left out, {len(broken):,} of {whole:,}: {first_of(broken, most)}"]
 
 
 def _attempt(read: Callable[[str], Pixels], name: str, size: int, fit: Fit) -> Pixels | str:

@@ -19,7 +19,7 @@ from saccade.errors import RunWarning, SaccadeError
 
 HELD_OUT = 0.02  # share of the sentences that are held out where no validation files are given ...
 HELD_OUT_MOST = 2000  # ... and how many at most
-NAMED = 5  # files that cannot be read, of which a warning speaks one by one
+NAMED = 5  # files that cannot be read, of which people are told one by one
 
 
 @dataclass(frozen=True)
@@ -149,9 +149,13 @@ def refuse_broken(reasons: Sequence[str], broken: Broken, data: str) -> None:
 def warn_of_broken(reasons: Sequence[str], part: str, data: str) -> None:
     """What of another part than training, of which notes tell, cannot be read and is not scored."""
     if reasons and part != "train":
-        first = "; ".join(reasons[:NAMED]) + ("; ..." if len(reasons) > NAMED else "")
-        told = f"{data}: {len(reasons):,} of the part {part} are left out of its scores: {first}"
+        told = f"{data}: {len(reasons):,} of the part {part} are left out of its scores: {first_of(reasons)}"
         warnings.warn(told, RunWarning, stacklevel=2)
+
+
+def first_of(reasons: Sequence[str], most: int = NAMED) -> str:
+    """The first few in one line, and that there are more."""
+    return "; ".join(reasons[:most]) + ("; ..." if len(reasons) > most else "")
 
 
 def _opened(path: Path) -> IO[bytes] | gzip.GzipFile:
