@@ -97,7 +97,7 @@ def demo(directory: Path | None, console: Console) -> int:
 
 
 def climb(directory: Path, settings: Sequence[str], minutes: float, console: Console) -> int:
-    """Show the four rungs as they are trained, then the table, and save the plot; returns the exit code."""
+    """Show the rungs as they are trained, then the table, and save the plot; returns the exit code."""
 
     def tell(name: str, event: Event) -> None:
         if isinstance(event, Evaluated):
@@ -106,7 +106,9 @@ def climb(directory: Path, settings: Sequence[str], minutes: float, console: Con
     with _stoppable(console) as stop:
         rungs = ladder.climb(directory, settings, minutes=minutes, tell=tell, stop=stop)
     if stop:
-        console.print(f"stopped; what was trained is in {directory}", markup=False, soft_wrap=True)
+        console.print(
+            f"stopped; what was trained is in {directory}, and the same command goes on", markup=False, soft_wrap=True
+        )
         return stop.exit_code
     table = Table("model", "parameters", "updates", "BLEU", "chrF", "p", box=None, pad_edge=False)
     for rung in rungs:
@@ -117,7 +119,7 @@ def climb(directory: Path, settings: Sequence[str], minutes: float, console: Con
     console.print(f"{minutes / len(rungs):g} minutes each; p: of the difference to the row above", markup=False)
     console.print(rungs[0].bleu.signature, markup=False, soft_wrap=True)
     ladder.plot(rungs).savefig(directory / "ladder.png", dpi=110)
-    console.print(f"score against length: {directory / 'ladder.png'}", markup=False, soft_wrap=True)
+    console.print(f"scores against minutes and length: {directory / 'ladder.png'}", markup=False, soft_wrap=True)
     return 0
 
 

@@ -1,13 +1,14 @@
-"""The course in one command, on one's own data: four models, the same minutes each, and what each step is worth.
+"""The course in one command, on one's own data: five models, the same minutes each, and what each step is worth.
 
-Recurrent without attention, recurrent with attention, convolutional, Transformer.
+Recurrent with the source in one vector, given once or at each step; with attention; convolutional; Transformer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -17,9 +18,10 @@ from saccade.train.progress import Event
 from saccade.train.signals import StopRequest
 
 RUNGS: dict[str, tuple[str, ...]] = {
-    "recurrent, one vector": ("model.kind=sutskever", "model.width=128", "model.hidden=256"),
+    "one vector, once": ("model.kind=sutskever", "model.width=128", "model.hidden=256"),
+    "one vector, each step": ("model.kind=sutskever", "model.context=each", "model.width=128", "model.hidden=256"),
     "recurrent, attention": ("model.kind=bahdanau", "model.width=128", "model.hidden=256"),
-    "convolutional, attention": ("model.kind=convolutional", "model.width=192", "model.layers=4"),
+    "convolutional": ("model.kind=convolutional", "model.width=192", "model.layers=4"),
     "Transformer": (),
 }
 BUCKETS = ((1, 5), (6, 8), (9, 12), (13, 20), (21, 1000))  # words of the source sentence
@@ -37,6 +39,7 @@ class Rung:
     chrf: TextScore
     p_value: float | None  # of the difference to the rung before
     by_length: tuple[tuple[str, int, float], ...]  # words, sentences, chrF
+    curve: tuple[tuple[float, float], ...]  # minutes, BLEU of the validation part
 
 
 def climb(
@@ -47,14 +50,19 @@ def climb(
     tell: Callable[[str, Event], None] | None = None,
     stop: StopRequest | None = None,
 ) -> list[Rung]:
-    """Train every rung into a run of its own below `directory`, for the same share of `minutes`; asked to stop, it
-    returns the rungs that were finished."""
+    """Train every rung into a run of its own below `directory`, for the same share of `minutes`.
+
+    Asked to stop, it returns the rungs that were finished; called again, it goes on with the one that was not.
+    """
     rungs: list[Rung] = []
     before: list[str] = []
-    for number, (name, model) in enumerate(RUNGS.items()):
-        budget = (f"train.minutes={minutes / len(RUNGS)}", "train.patience=null")
-        out = directory / f"{number + 1}-{name.split(',')[0].lower()}{'-attention' if 'attention' in name else ''}"
-        training = api.begin("translate", out=out, settings=[*model, *settings, *budget])
+    for number, (name, model) in enumerate(RUNGS.items(), start=1):
+        out = directory / f"{number}-{name.lower().replace(',', '').replace(' ', '-')}"
+        chosen = [*model, *settings, f"train.minutes={minutes / len(RUNGS)}", "train.patience=null"]
+        if (out / "recipe.yaml").is_file():
+            training = api.resumed(out, settings=chosen)
+        else:
+            training = api.begin("translate", out=out, settings=chosen)
         for event in training.events(stop):
             if tell is not None:
                 tell(name, event)
@@ -63,15 +71,17 @@ def climb(
         scored = api.load(out).score()
         answers = [answer for _, answer, _ in scored.samples]
         references = list(scored.references)
+        trainer = training.trainer
         rungs.append(
             Rung(
                 name,
                 training.parameters,
-                training.trainer.step,
+                trainer.step,
                 bleu(answers, references, interval=True),
                 chrf(answers, references, interval=True),
                 paired_p_value(before, answers, references) if before else None,
                 by_length([source for source, _, _ in scored.samples], answers, references),
+                curve(training.run.metrics(), trainer.minutes / max(trainer.step, 1)),
             )
         )
         before = answers
@@ -79,18 +89,28 @@ def climb(
 
 
 def plot(rungs: Sequence[Rung]) -> Figure:
-    """chrF against the length of the source sentence, one line per rung."""
-    figure = Figure(figsize=(7.2, 4.2), layout="constrained")
-    axes = figure.subplots()
-    for rung, marker in zip(rungs, "os^D", strict=False):
+    """BLEU while they were trained, and chrF against the length of the source sentence; one line per rung."""
+    figure = Figure(figsize=(10.8, 4.2), layout="constrained")
+    learned, lengths = figure.subplots(1, 2)
+    for rung, marker in zip(rungs, "os^vD", strict=False):
+        learned.plot(*zip(*rung.curve, strict=True), f"{marker}-", label=rung.name)
         words, scores = [row[0] for row in rung.by_length], [row[2] for row in rung.by_length]
-        axes.plot(words, scores, f"{marker}-", label=rung.name)
-    axes.set_xlabel("words in the source sentence")
-    axes.set_ylabel("chrF")
-    axes.set_ylim(0, 100)
-    axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
+        lengths.plot(words, scores, f"{marker}-", label=rung.name)
+    learned.set_xlabel("minutes")
+    learned.set_ylabel("BLEU")
+    learned.set_ylim(bottom=0)
+    lengths.set_xlabel("words in the source sentence")
+    lengths.set_ylabel("chrF")
+    lengths.set_ylim(0, 100)
+    for axes in (learned, lengths):
+        axes.grid(alpha=0.3)
+    learned.legend(frameon=False)
     return figure
+
+
+def curve(metrics: Iterable[Mapping[str, Any]], minutes: float) -> tuple[tuple[float, float], ...]:
+    """Minutes and BLEU of every evaluation of a run whose updates took so many minutes each."""
+    return tuple((row["step"] * minutes, row["valid_bleu"]) for row in metrics if "valid_bleu" in row)
 
 
 def by_length(

@@ -338,17 +338,21 @@ def test_a_report_is_one_page_without_scripts(saccade, trained: Path) -> None:  
         assert text in page
 
 
-def test_the_ladder_trains_four_models_for_the_same_minutes(saccade, files: Path) -> None:  # noqa: F811
+def test_the_ladder_trains_five_models_for_the_same_minutes_once(saccade, files: Path) -> None:  # noqa: F811
     quick = ["task.pieces=360", "task.valid_examples=40", "train.batch_tokens=512", "train.threads=1"]
     quick += ["train.evaluate_every=100000", "train.save_every=100000"]
     source, target = str(files / "numbers.fr"), str(files / "numbers.en")
-    code, out, err = saccade("ladder", "--source", source, "--target", target, "--minutes", "0.12", *sets(*quick))
+    command = ["ladder", "--source", source, "--target", target, "--minutes", "0.15", *sets(*quick)]
+    code, out, err = saccade(*command)
     assert (code, err) == (0, "")
-    for name in ("recurrent, one vector", "recurrent, attention", "convolutional, attention", "Transformer"):
-        assert f"\n{name} " in out
-    assert all(len(line) <= 80 for line in out[out.index("parameters") :].splitlines())
+    table = out[out.index("parameters") :]
+    for name in ("one vector, once", "one vector, each step", "recurrent, attention", "convolutional", "Transformer"):
+        assert f"\n{name} " in table
+    assert all(len(line) <= 80 for line in table.splitlines())
     assert Path("runs/ladder/ladder.png").stat().st_size > 5000
-    assert len(list(Path("runs/ladder").glob("*/final"))) == 4
+    assert len(list(Path("runs/ladder").glob("*/final"))) == 5
+    code, again, _ = saccade(*command)
+    assert (code, again[again.index("parameters") :]) == (0, table)  # nothing was trained again
 
 
 def test_a_run_in_progress_translates_with_the_weights_that_were_evaluated(trained: Path) -> None:

@@ -225,13 +225,13 @@ def compare(
 def ladder(
     source: Annotated[Path, typer.Option(help="The sentences, or a .tsv with both sides.")],
     target: Annotated[Path | None, typer.Option(help="Their translations, line by line.")] = None,
-    minutes: Annotated[float, typer.Option(min=0.01, help="For all four models together.")] = 20.0,
-    out_: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the four runs and the plot go.")] = Path(
+    minutes: Annotated[float, typer.Option(min=0.01, help="For all five models together.")] = 25.0,
+    out_: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the five runs and the plot go.")] = Path(
         "runs/ladder"
     ),
     settings: Settings = None,
 ) -> None:
-    """The course on your own data: RNN, RNN with attention, convolutional, Transformer, the same minutes each."""
+    """The course on your own data: RNNs, attention, convolutional, Transformer, the same minutes each."""
     from saccade import display
 
     chosen = terminal.files(source=source, target=target)
