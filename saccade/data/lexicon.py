@@ -13,8 +13,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from html import unescape
 from pathlib import Path
 from typing import Literal
+from unicodedata import normalize
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
@@ -25,6 +27,14 @@ from saccade.errors import SaccadeError
 Unit = Literal["characters", "words", "pieces", "gpt2", "clip", "bert"]
 UNKNOWN = {"characters": "\ufffd", "words": "<unk>"}
 CLIP_DECODER = decoders.Sequence([decoders.Replace("</w>", "Ġ"), decoders.ByteLevel()])
+LIGATURES = (0x132, 0x133, *range(0x1C4, 0x1CD), *range(0x1F1, 0x1F4), *range(0xFB00, 0xFB07))
+FULL_WIDTH = range(0xFF01, 0xFFF0)
+WEB = {
+    **{number: normalize("NFKC", chr(number)) for number in (*LIGATURES, *FULL_WIDTH)},
+    **dict.fromkeys((0x2BC, *range(0x2018, 0x201C)), "'"),
+    **dict.fromkeys(range(0x201C, 0x2020), '"'),
+    **dict.fromkeys((*range(9), 11, *range(14, 32), 127)),
+}
 CLIP_MERGES = 49152 - 256 - 2  # of the lines in its published file
 
 
@@ -120,6 +130,8 @@ class Lexicon:
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """Many texts at the speed of the library. A lone surrogate, half a character, becomes U+FFFD."""
         clean = [text.encode("utf-8", "surrogatepass").decode("utf-8", "replace") for text in texts]
+        if self.unit == "clip":
+            clean = [_of_the_web(text) for text in clean]
         found = self._tokenizer.encode_batch_fast(clean, add_special_tokens=False)
         return [[id_ + self.offset for id_ in each.ids] for each in found]
 
@@ -190,6 +202,14 @@ class Lexicon:
             text = self._pieces[number] if "\ufffd" in text else text
             text = text.rstrip() if self.unit == "clip" else text
         return _visible(text)
+
+
+def _of_the_web(text: str) -> str:
+    """As CLIP reads captions of web pages: &amp; is &, quotes are straight, ﬁ is two letters, controls are none.
+
+    The original also repairs text that was decoded with the wrong table (by ftfy); that is not done.
+    """
+    return unescape(unescape(text)).translate(WEB)
 
 
 def _visible(text: str) -> str:

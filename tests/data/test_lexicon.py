@@ -91,10 +91,11 @@ def test_word_pieces_are_those_of_the_list(tmp_path: Path) -> None:
 
 
 def test_words_of_clip_end_with_their_mark(tmp_path: Path) -> None:
-    lines = ["#version: 0.2", "h e</w>", "t he</w>", *(["x y"] * 0)]
+    lines = ["#version: 0.2", "h e</w>", "t he</w>"]
     (tmp_path / "bpe_simple_vocab_16e6.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     clip = Lexicon.published("clip", tmp_path)
     assert clip.encode("The  he") == [512 + 1, 512]
+    assert clip.encode("\u201cthe\u201d &amp;amp; \u2018&lt;he\u2019 ﬁｘ\x00") == clip.encode("\"the\" & '<he' fix")
     assert CLIP_MERGES == 48894
 
 
