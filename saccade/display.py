@@ -112,9 +112,15 @@ def climb(directory: Path, settings: Sequence[str], minutes: float, console: Con
         return stop.exit_code
     table = Table("model", "parameters", "updates", "BLEU", "chrF", "p", box=None, pad_edge=False)
     for rung in rungs:
-        scores = [f"{score.value:.1f} ± {score.margin:.1f}" for score in (rung.bleu, rung.chrf)]
         p_value = "" if rung.p_value is None else f"{rung.p_value:.3f}"
-        table.add_row(rung.name, f"{rung.parameters:,}", f"{rung.updates:,}", *scores, p_value)
+        table.add_row(
+            rung.name,
+            f"{rung.parameters:,}",
+            f"{rung.updates:,}",
+            f"{rung.bleu.shown} {rung.bleu.ends}",
+            rung.chrf.shown,
+            p_value,
+        )
     console.print(table)
     console.print(f"{minutes / len(rungs):g} minutes each; p: of the difference to the row above", markup=False)
     console.print(rungs[0].bleu.signature, markup=False, soft_wrap=True)

@@ -13,7 +13,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from saccade import api
-from saccade.metrics import TextScore, bleu, chrf, paired_p_value
+from saccade.metrics import Score, bleu, chrf, paired_p_value
 from saccade.train.progress import Event
 from saccade.train.signals import StopRequest
 
@@ -35,8 +35,8 @@ class Rung:
     name: str
     parameters: int
     updates: int
-    bleu: TextScore
-    chrf: TextScore
+    bleu: Score
+    chrf: Score
     p_value: float | None  # of the difference to the rung before
     by_length: tuple[tuple[str, int, float], ...]  # words, sentences, chrF
     curve: tuple[tuple[float, float], ...]  # minutes, BLEU of the validation part

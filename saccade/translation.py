@@ -15,7 +15,7 @@ from saccade.data.readers import read_lines, read_pairs, references_of
 from saccade.decode import Method
 from saccade.errors import SaccadeError
 from saccade.maps.render import AttentionMap
-from saccade.metrics import TextScore, bleu, chrf, paired_p_value
+from saccade.metrics import Score, bleu, chrf, paired_p_value
 from saccade.tasks.base import Prediction, Task
 from saccade.tasks.translate import Translate
 
@@ -132,7 +132,7 @@ class Evaluation:
 
     sentences: int
     cut: int  # translations that hit the length limit
-    scores: tuple[TextScore, ...]
+    scores: tuple[Score, ...]
     answers: tuple[str, ...]
     refused: tuple[str, ...]  # sentences that were too long, scored as empty
 

@@ -239,7 +239,7 @@ def test_files_are_scored_with_signature_and_interval(model: api.Predictor, file
     found = evaluate_files(model, source, [target])
     assert found.sentences == 60
     assert found.scores[0].value > 70
-    assert found.scores[0].margin is not None
+    assert found.scores[0].interval is not None
     assert "tok:13a" in found.scores[0].signature
     same = compare_files((model, model), source, [target])
     assert same.first == same.second

@@ -19,7 +19,7 @@ from saccade.errors import SaccadeError
 
 if TYPE_CHECKING:
     from saccade.decode import Method
-    from saccade.metrics import Score, TextScore
+    from saccade.metrics import Score
     from saccade.predictor import Predictor
 
 out = Console(highlight=False)
@@ -74,7 +74,7 @@ def note(text: str) -> None:
     err.print(text, style="dim", markup=False, soft_wrap=True)
 
 
-def scores(found: Sequence[Score | TextScore]) -> None:
+def scores(found: Sequence[Score]) -> None:
     """A table for who watches, with what all have in common said once; elsewhere a line for each."""
     if not out.is_terminal:
         for each in found:

@@ -17,7 +17,7 @@ from saccade.cli.terminal import Figures, Precise, RunPath, Settings, Step
 from saccade.errors import SaccadeError
 
 if TYPE_CHECKING:
-    from saccade.metrics import Confusion, Score, TextScore
+    from saccade.metrics import Confusion, Score
 
 app = typer.Typer()
 
@@ -194,7 +194,7 @@ def _keep_confusion(table: Confusion, path: Path) -> None:
         draw_confusion(table, path)
 
 
-def _show(scores: Sequence[Score | TextScore], path: Path | None) -> None:
+def _show(scores: Sequence[Score], path: Path | None) -> None:
     terminal.scores(scores)
     if path is not None:
         path.write_text(json.dumps([asdict(score) for score in scores], indent=2, ensure_ascii=False), encoding="utf-8")

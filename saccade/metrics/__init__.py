@@ -5,12 +5,11 @@ from saccade.metrics.edits import character_error_rate, edit_distance, word_erro
 from saccade.metrics.ranking import Confusion, accuracy, confusion, macro_f1, recall_at, recalls
 from saccade.metrics.reading import word_accuracy
 from saccade.metrics.score import Score, bootstrap_interval, share_score, wilson_interval
-from saccade.metrics.translation import TextScore, bleu, chrf, paired_p_value, streams
+from saccade.metrics.translation import bleu, chrf, paired_p_value, streams
 
 __all__ = [
     "Confusion",
     "Score",
-    "TextScore",
     "accuracy",
     "bleu",
     "bootstrap_interval",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 from sacrebleu.metrics.bleu import BLEU
@@ -11,40 +10,19 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.significance import PairedTest
 
 from saccade.errors import SaccadeError
+from saccade.metrics.score import Score
 
 RESAMPLES = 1000
 
 
-@dataclass(frozen=True)
-class TextScore:
-    """A corpus score out of 100; the half-width of its 95% interval where it was asked for."""
-
-    name: str
-    value: float
-    signature: str
-    margin: float | None = None
-
-    @property
-    def shown(self) -> str:
-        return f"{self.value:.1f}"
-
-    @property
-    def ends(self) -> str:
-        """The interval for people; nothing where there is none."""
-        return "" if self.margin is None else f"± {self.margin:.1f}"
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.shown} {self.ends}".rstrip()
-
-
 def bleu(
     answers: Sequence[str], references: Sequence[Sequence[str]], *, lowercase: bool = False, interval: bool = False
-) -> TextScore:
+) -> Score:
     """BLEU (Papineni et al. 2002) by sacrebleu (Post 2018); each answer has one or more references."""
-    return _score(BLEU(lowercase=lowercase), "BLEU", answers, references, interval)
+    return _score(BLEU(lowercase=lowercase), "BLEU, lower case" if lowercase else "BLEU", answers, references, interval)
 
 
-def chrf(answers: Sequence[str], references: Sequence[Sequence[str]], *, interval: bool = False) -> TextScore:
+def chrf(answers: Sequence[str], references: Sequence[Sequence[str]], *, interval: bool = False) -> Score:
     """chrF (Popovic 2015) by sacrebleu."""
     return _score(CHRF(), "chrF", answers, references, interval)
 
@@ -77,8 +55,8 @@ def streams(answers: Sequence[str], references: Sequence[Sequence[str]]) -> list
 
 def _score(
     metric: BLEU | CHRF, name: str, answers: Sequence[str], references: Sequence[Sequence[str]], interval: bool
-) -> TextScore:
+) -> Score:
     known: Any = streams(answers, references)  # sacrebleu takes None for a missing reference, its types do not say so
     found = metric.corpus_score(answers, known, n_bootstrap=RESAMPLES if interval else 1)
-    margin = float(found._ci) if interval else None
-    return TextScore(name, float(found.score), str(metric.get_signature()), margin)
+    ends = (float(found._mean - found._ci), float(found._mean + found._ci)) if interval else None
+    return Score(name, float(found.score), ends, str(metric.get_signature()))

@@ -223,11 +223,7 @@ class Translate:
             raise SaccadeError(f"a translation run knows no part called {split}; give its files: --source and --target")
         found = self.score(model)
         answers = [answer for _, answer, _ in found.samples]
-        scores = [measure(answers, found.references, interval=True) for measure in (bleu, chrf)]
-        ends = [(each.value - (each.margin or 0.0), each.value + (each.margin or 0.0)) for each in scores]
-        return [
-            Score(each.name, each.value, interval, each.signature) for each, interval in zip(scores, ends, strict=True)
-        ]
+        return [measure(answers, found.references, interval=True) for measure in (bleu, chrf)]
 
     def look(
         self, model: EncoderDecoder, text: str, target: str | None = None, *, pieces: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from saccade.errors import SaccadeError
-from saccade.metrics import TextScore, bleu, chrf, paired_p_value, streams
+from saccade.metrics import Score, bleu, chrf, paired_p_value, streams
 
 
 def test_scores_refuse_lists_that_do_not_match() -> None:
@@ -23,10 +23,12 @@ def test_a_missing_reference_leaves_a_gap() -> None:
 def test_a_score_says_its_name_its_interval_and_how_it_was_counted() -> None:
     answers, references = ["the cat sat down", "the dog ran off"], [["the cat sat down"], ["the dog ran away"]]
     score = chrf(answers, references, interval=True)
-    assert score.margin is not None and score.margin > 0
-    assert str(score) == f"chrF {score.value:.1f} ± {score.margin:.1f}"
+    assert score.interval is not None
+    low, high = score.interval
+    assert low < score.value < high
+    assert str(score) == f"chrF {score.value:.1f} [{low:.1f}, {high:.1f}]"
     assert "nc:6" in score.signature
-    assert str(TextScore("BLEU", 12.34, "")) == "BLEU 12.3"
+    assert str(Score("BLEU", 12.34)) == "BLEU 12.3"
 
 
 def test_the_same_answers_do_not_differ_by_chance() -> None:
