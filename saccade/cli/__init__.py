@@ -31,7 +31,7 @@ app.add_typer(bench.bench, name="bench")
 
 def main() -> None:
     """Run the command; errors for people come without a traceback, with exit code 2."""
-    warnings.showwarning = terminal.show_warning  # type: ignore[assignment]
+    warnings.showwarning = terminal.warner()
     try:
         app(standalone_mode=True)
     except SaccadeError as error:

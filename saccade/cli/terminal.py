@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from queue import Queue
 from threading import Thread
@@ -150,5 +150,13 @@ def arriving(lines: Iterator[str]) -> Iterator[str | None]:
         yield line
 
 
-def show_warning(message: Warning | str, *_: object) -> None:
-    err.print(f"saccade: warning: {message}", style="yellow", markup=False, soft_wrap=True)
+def warner() -> Callable[..., None]:
+    """Shows a warning, and none twice: what is said of a folder is said whenever the folder is opened."""
+    said: set[str] = set()
+
+    def show(message: Warning | str, *_: object) -> None:
+        if (text := str(message)) not in said:
+            said.add(text)
+            err.print(f"saccade: warning: {text}", style="yellow", markup=False, soft_wrap=True)
+
+    return show

@@ -31,12 +31,19 @@ class Seen:
 
 
 def title_of(name: str) -> str:
-    """The name of an attention for people: decoder.stack.blocks.0.cross is "decoder block 1, cross-attention"."""
+    """The name of an attention for people: decoder.stack.blocks.0.cross is "decoder block 1, cross-attention", and
+    decoder.writer.attention "decoder, attention"."""
     block = re.fullmatch(r"(\w+)\.stack\.blocks\.(\d+)\.(attention|cross)", name)
-    if block is None:
-        return name
-    sort = {"attention": "self-attention", "cross": "cross-attention"}[block[3]]
-    return f"{block[1]} block {int(block[2]) + 1}, {sort}"
+    if block is not None:
+        sort = {"attention": "self-attention", "cross": "cross-attention"}[block[3]]
+        return f"{block[1]} block {int(block[2]) + 1}, {sort}"
+    words: list[str] = []
+    for part in name.split("."):
+        if part.isdigit() and words:
+            words[-1] = f"{words[-1].removesuffix('s')} {int(part) + 1}"
+        elif part != "writer":
+            words.append(part)
+    return ", ".join(words)
 
 
 @dataclass

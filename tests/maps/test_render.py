@@ -11,11 +11,24 @@ import torch
 from PIL import Image
 
 from saccade.errors import SaccadeError
+from saccade.maps.record import title_of
 from saccade.maps.render import AttentionMap, Tokens, save_maps, to_json, to_text
 
 
 def diagonal(labels: tuple[str, ...]) -> AttentionMap:
     return AttentionMap("map", torch.eye(len(labels))[None], Tokens(labels), Tokens(labels))
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        ("decoder.stack.blocks.0.cross", "decoder block 1, cross-attention"),
+        ("decoder.writer.attention", "decoder, attention"),
+        ("decoder.attentions.1", "decoder, attention 2"),
+    ],
+)
+def test_an_attention_has_a_title_for_people(name: str, title: str) -> None:
+    assert title_of(name) == title
 
 
 def test_a_diagonal_is_seen_as_a_diagonal() -> None:
