@@ -7,10 +7,10 @@ const tableView = {
 
   draw(map) {
     const labels = make("tr");
-    labels.append(make("td"), ...map.columns.map((label) => header("col", label)));
+    labels.append(make("td"), ...map.columns.map((label, number) => header("col", label, map.axes.columns, number)));
     const rows = weights.map((row, number) => {
       const line = make("tr");
-      line.append(header("row", map.rows[number]), ...row.map((weight) => {
+      line.append(header("row", map.rows[number], map.axes.rows, number), ...row.map((weight) => {
         const cell = make("td", "shade", percent(weight));
         cell.style.setProperty("--w", weight);
         cell.tabIndex = -1;
@@ -48,10 +48,11 @@ const tableView = {
   },
 };
 
-function header(scope, label) {
+function header(scope, label, axis, number) {
   const cell = make("th");
   cell.scope = scope;
   cell.append(make("span", "", plain(label)));
+  if (axis.each) cell.append(imageOf(axis, number));
   return cell;
 }
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from saccade.maps.axes import Axis, Frames, Grid
+from saccade.maps.axes import Axis, Frames, Grid, Tokens
 
 LARGEST = 800  # pixels of a side
 
@@ -23,8 +23,8 @@ def array_of(axis: Axis) -> NDArray[Any] | None:
 
 
 def images_of(axis: Axis) -> tuple[NDArray[np.uint8], ...]:
-    """The images of an axis that was another one for each that looked; mostly none."""
-    return axis.images if isinstance(axis, Grid) else ()
+    """The images of an axis of images, or of a grid that was another one for each that looked; mostly none."""
+    return axis.images if isinstance(axis, Grid | Tokens) else ()
 
 
 def png_address(array: NDArray[Any]) -> str:

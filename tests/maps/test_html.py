@@ -119,6 +119,17 @@ def test_data_are_all_names_labels_and_rounded_weights() -> None:
         assert torch.equal(shown, torch.round(map_.weights.double(), decimals=4))
 
 
+def test_images_with_names_are_shown_beside_their_names() -> None:
+    red, blue = np.zeros((2, 3, 3), np.uint8) + (200, 0, 0), np.zeros((2, 3, 3), np.uint8) + (0, 0, 200)
+    images = Tokens(("red.png", "blue.png"), tuple(each.astype(np.uint8) for each in (red, blue)))
+    page = Page(to_html([AttentionMap("similarity", torch.eye(2)[None], Tokens(("red", "blue")), images)]))
+    (map_,) = page.data()
+    assert map_["axes"]["columns"]["each"] == [0, 1]
+    assert "each" not in map_["axes"]["rows"]
+    assert [each[0, 0].tolist() for each in page.pictures()] == [[200, 0, 0], [0, 0, 200]]
+    assert page.policy()["img-src"] == "data:"
+
+
 def test_hostile_text_stays_text() -> None:
     kinds = {tag for tag, _ in Page(hostile()).elements}
     assert kinds == {tag for tag, _ in Page(to_html([some(("a",), ("b",))])).elements}
