@@ -13,6 +13,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from saccade.api import load
+from saccade.curves import draw, read
 from saccade.ladder import by_length
 from saccade.maps.render import figure_of
 from saccade.metrics import bleu, chrf
@@ -44,7 +45,7 @@ def report(path: str | Path) -> str:
     last = max((record["step"] for record in records if "step" in record), default=0)
     sections = [
         _facts(predictor, scores, last),
-        _section("Curves", _picture(_curves(records), "loss and validation score against updates")),
+        _section("Curves", _picture(draw(*read([path])), "loss and validation score against updates")),
         _section("Samples, as they improved", _samples(records)),
     ]
     if scores.references:
@@ -69,24 +70,6 @@ def _facts(predictor: Predictor, scores: Scores, last: int) -> str:
     else:
         rows += [(f"validation, {name}", f"{value:.4f}") for name, value in scores.values.items()]
     return _table(rows)
-
-
-def _curves(records: Sequence[dict[str, Any]]) -> Figure:
-    figure = Figure(figsize=(9, 3.4), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    for axes, wanted, label in ((left, "loss", "training loss"), (right, "valid_", "validation")):
-        names = sorted({name for record in records for name in record if name.startswith(wanted)})
-        for name in names:
-            points = [(record["step"], record[name]) for record in records if isinstance(record.get(name), float | int)]
-            axes.plot(
-                *zip(*points, strict=True), "o-" if wanted == "valid_" else "-", label=name.removeprefix("valid_"), ms=3
-            )
-        axes.set_title(label, fontsize=10)
-        axes.set_xlabel("updates")
-        axes.grid(alpha=0.3)
-        if len(names) > 1:
-            axes.legend(frameon=False)
-    return figure
 
 
 def _samples(records: Sequence[dict[str, Any]]) -> str:

@@ -56,7 +56,8 @@ MAY_IMPORT = {
     "heads": {"predictor", "maps", "metrics", "nn.attention", "tasks.base", "errors"},
     "scaling": {"models", "errors"},
     "prompting": {"predictor", "data", "decode", "metrics", "errors"},
-    "report": {"predictor", "api", "ladder", "maps", "metrics", "models", "tasks", "train"},
+    "curves": {"train.run", "errors"},
+    "report": {"predictor", "api", "curves", "ladder", "maps", "metrics", "models", "tasks", "train"},
     "ladder": {"api", "metrics", "train"},
     "display": {"api", "ladder", "train", "maps", "errors"},
     "bench": {
@@ -84,6 +85,7 @@ MAY_IMPORT = {
         "predictor",
         "cli",
         "exchange",
+        "curves",
         "report",
         "translation",
         "verify",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from threading import Event
@@ -336,6 +337,24 @@ def test_a_report_is_one_page_without_scripts(saccade, trained: Path) -> None:  
     assert page.count("<img ") == 5
     for text in ("BLEU", "after 250", "tok:13a", "kind: transformer"):
         assert text in page
+
+
+def test_curves_of_runs_are_drawn_together(saccade, trained: Path, tmp_path: Path) -> None:  # noqa: F811
+    other = tmp_path / "other"
+    (other / "vocab").mkdir(parents=True)
+    (other / "recipe.yaml").write_text((trained / "recipe.yaml").read_text())
+    rows = ({"step": 10, "loss": 3.0}, {"step": 20, "loss": 2.0, "valid_bleu": 1.5}, {"step": 30, "loss": math.nan})
+    (other / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    code, out, err = saccade("curves", str(trained), str(other), "--out", "both.svg")
+    assert (code, err) == (0, "")
+    assert re.search(r"\nother +20 +1.5 +1.5 +1.5 *\n", out)
+    assert Path("both.svg").read_text().startswith("<?xml")
+    assert saccade("curves", str(trained), "--minutes", "--score", "chrf")[0] == 0
+    assert Path("curves.png").stat().st_size > 5000
+    code, _, err = saccade("curves", str(trained), "--score", "wer")
+    assert (code, "no run logged a score 'wer'; there is: bleu, chrf, cut" in err) == (2, True)
+    code, _, err = saccade("curves", str(other), "--minutes")
+    assert (code, "without a checkpoint nobody knows how many minutes" in err) == (2, True)
 
 
 def test_the_ladder_trains_five_models_for_the_same_minutes_once(saccade, files: Path) -> None:  # noqa: F811

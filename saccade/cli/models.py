@@ -204,6 +204,32 @@ def report(
 
 
 @app.command()
+def curves(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="One run or several.")],
+    score: Annotated[str | None, typer.Option(help="Of the validation part; default: its loss, or its first.")] = None,
+    minutes: Annotated[bool, typer.Option("--minutes", help="Against minutes of training, not updates.")] = False,
+    out_: Annotated[Path, typer.Option("--out", metavar="FILE", help="A .png, .svg or .pdf.")] = Path("curves.png"),
+) -> None:
+    """Draw how runs learned, in one picture: their training loss, and a score of the validation part."""
+    from rich.table import Table
+
+    from saccade.curves import draw, read
+
+    terminal.require_writable(out_)
+    name, found = read(runs, score=score, minutes=minutes)
+    when = "minutes" if minutes else "updates"
+    table = Table("run", when, f"{name}, last", "lowest", "highest", box=None, pad_edge=False)
+    for curve in found:
+        values = [value for _, value in curve.score]
+        end = max((at for at, _ in (*curve.loss, *curve.score)), default=0.0)
+        shown = [f"{value:.4g}" for value in (values[-1], min(values), max(values))] if values else ["", "", ""]
+        table.add_row(curve.name, f"{end:,.1f}" if minutes else f"{end:,.0f}", *shown)
+    terminal.out.print(table)
+    draw(name, found, minutes=minutes).savefig(out_, dpi=110)
+    terminal.say(str(out_))
+
+
+@app.command()
 def pack(
     run: RunPath,
     out_: Annotated[Path, typer.Argument(metavar="OUT", help="The new, small run directory.")],
