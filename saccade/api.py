@@ -24,7 +24,7 @@ from saccade.train.progress import Event
 from saccade.train.run import Run
 from saccade.train.signals import StopRequest
 from saccade.train.tensorboard import on_board, require_tensorboard
-from saccade.train.trainer import Trainer, averaged, load_tensors
+from saccade.train.trainer import Trainer, load_tensors, weights_to_use
 
 SCORED_ON = ("task.test", "task.zero_shot", "task.stride")  # settings of what `evaluate` alone reads, and how
 SHIPPED = Path(__file__).parent / "shipped" / "fr-en"  # the run of the French-to-English model in the package
@@ -171,9 +171,7 @@ def load(
             allowed = f"decode, and {', '.join(SCORED_ON)}"
             raise SaccadeError(f"{setting}: a trained model can only be given other settings of {allowed}")
     run, recipe, task = _open(path, task, settings)
-    tensors, state = run.weights(step, allow_nonfinite=allow_nonfinite)
-    if "cursor" in state:  # of a step and not of final/: what was evaluated are the averaged weights, if there are any
-        tensors = averaged(tensors, run.load(state["step"], allow_nonfinite=allow_nonfinite).optimizer)
+    tensors, state = weights_to_use(run, step, allow_nonfinite=allow_nonfinite)
     if state["vocabulary"] != run.vocab_hash():
         raise SaccadeError(f"{run.vocab} is not the vocabulary that the weights of {run.path} were trained with")
     if isinstance(task, Concluding):
@@ -205,7 +203,7 @@ def pack(path: str | Path, out: str | Path, *, half: bool = True) -> Run:
     folders.
     """
     run, recipe, _ = _open(path, None)
-    tensors, state = run.weights()
+    tensors, state = weights_to_use(run)
     kept = {name: tensor.half() if half and tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
     named = {key: _without_folders(getattr(recipe.task, key)) for key in FILES if hasattr(recipe.task, key)}
     packed = Run.create(out, dump_recipe(recipe.model_copy(update={"task": recipe.task.model_copy(update=named)})))
@@ -255,7 +253,7 @@ def _started(task: Task, recipe: Recipe) -> Run | None:
 def _adopted(trainer: Trainer, other: Run) -> Sequence[str]:
     assert isinstance(trainer.task, Starting)
     with for_people():
-        notes = trainer.task.adopt(trainer.model, other.weights()[0])
+        notes = trainer.task.adopt(trainer.model, weights_to_use(other)[0])
     trainer.begin_average()
     return notes
 

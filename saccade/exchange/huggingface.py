@@ -36,7 +36,7 @@ from saccade.exchange.folder import (
 from saccade.exchange.tokens import read_pieces, write_lexicon, write_pieces
 from saccade.predictor import Predictor, for_people
 from saccade.train.run import Run
-from saccade.train.trainer import named_tensors
+from saccade.train.trainer import named_tensors, weights_to_use
 
 ARCHITECTURES = {
     each.name: each
@@ -102,7 +102,7 @@ def export_run(path: str | Path, folder: str | Path) -> list[str]:
     original = read_json(origin / CONFIG) if origin.is_dir() else {}
     architecture = _fitting(predictor.recipe, original)
     sizes = _sizes(run, architecture)
-    stored = run.weights()[0]  # in the precision they were stored in
+    stored = weights_to_use(run)[0]  # in the precision they were stored in
     tensors = {name: each.to(stored[name].dtype) for name, each in named_tensors(predictor.model).items()}
     config = _config(architecture, predictor.recipe, sizes, original, tensors)
     with new_folder(Path(folder)) as temporary:

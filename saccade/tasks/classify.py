@@ -106,7 +106,11 @@ class Classify:
             )
         train, valid = self._held
         if not train or not valid:
-            raise SaccadeError(f"{self.settings.data[0]}: {len(train) + len(valid)} texts are too few")
+            texts = [each.text for each in (*train, *valid)]
+            raise SaccadeError(
+                f"{self.settings.data[0]}: of {len(texts):,} texts {len(set(texts)):,} are different, too few to train "
+                "on some and validate on others; is task.text_column the right one?"
+            )
         return self.recipe, [f"{len(train):,} texts to train on, {len(valid):,} to validate on"]
 
     def prepare(self, directory: Path) -> Sequence[str]:

@@ -88,13 +88,6 @@ class Contrast:
                 f"there are {', '.join(CONTRASTIVE_MODELS)}"
             )
         assert isinstance(recipe.model, ClipSettings)
-        train = recipe.train
-        for key, wanted in (("accumulate", train.accumulate > 1), ("split_when_full", train.split_when_full)):
-            if wanted:
-                raise SaccadeError(
-                    f"train.{key}={getattr(train, key)} would cut a batch into parts, and contrast compares all of a "
-                    "batch with each other: parts have another loss. Use a smaller train.batch_tokens instead"
-                )
         self.recipe, self.settings = recipe, recipe.task
         settings, augment = self.settings, self.settings.augment
         self.data = CaptionedImages.of(settings)

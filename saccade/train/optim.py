@@ -119,14 +119,17 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dic
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Take over a saved state; one that belongs to another model is refused whole."""
+    """Take over a saved state; one that belongs to another model is refused whole.
+
+    A parameter that never had a gradient (a head that is not asked for) has no state, and needs none.
+    """
+    moved = {name.rpartition("/")[0] for name in tensors}
+    parameters = {name: each for name, each in model.named_parameters() if each.requires_grad and name in moved}
     expected: dict[str, torch.Size] = {}
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            shapes = {"step": (), "exp_avg": parameter.shape, "exp_avg_sq": parameter.shape}
-            expected |= {f"{name}/{key}": torch.Size(shape) for key, shape in shapes.items()}
+    for name, parameter in parameters.items():
+        shapes = {"step": (), "exp_avg": parameter.shape, "exp_avg_sq": parameter.shape}
+        expected |= {f"{name}/{key}": torch.Size(shape) for key, shape in shapes.items()}
     require_match(tensors, expected, "optimizer state")
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            keys = ("step", "exp_avg", "exp_avg_sq")
-            optimizer.state[parameter] = {key: tensors[f"{name}/{key}"].clone() for key in keys}
+    for name, parameter in parameters.items():
+        keys = ("step", "exp_avg", "exp_avg_sq")
+        optimizer.state[parameter] = {key: tensors[f"{name}/{key}"].clone() for key in keys}

@@ -237,6 +237,18 @@ class Trainer:
         run.save_final(tensors, state)
 
 
+def weights_to_use(
+    run: Run, step: int | None = None, *, allow_nonfinite: bool = False
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The weights that were evaluated, and what final/ says of them: of a step that has averaged ones, those."""
+    tensors, state = run.weights(step, allow_nonfinite=allow_nonfinite)
+    if "cursor" not in state:  # it is final/
+        return tensors, state
+    tensors = averaged(tensors, run.load(state["step"], allow_nonfinite=allow_nonfinite).optimizer)
+    score = state["best_score"] if state["best_step"] == state["step"] else None
+    return tensors, {"step": state["step"], "score": score, "vocabulary": state["vocabulary"]}
+
+
 def averaged(tensors: dict[str, Tensor], optimizer: dict[str, Tensor]) -> dict[str, Tensor]:
     """A checkpoint's weights with the averaged ones in their place, where there are any."""
     return tensors | _parted(optimizer)[1]

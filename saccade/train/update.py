@@ -74,22 +74,50 @@ class Updater:
         self.parts = 1  # that every batch is cut into, because it did not fit whole
         # a task may say so of a loss that compares all examples of a batch with each other
         self._whole = getattr(task, "indivisible", False)
-        if self._whole and settings.split_when_full:
-            raise SaccadeError("train.split_when_full cuts batches, but the loss of this task needs them whole")
+        for key, wanted in (("accumulate", settings.accumulate > 1), ("split_when_full", settings.split_when_full)):
+            if self._whole and wanted:
+                raise SaccadeError(
+                    f"train.{key}={getattr(settings, key)} would cut a batch into parts, but the loss of this task "
+                    "needs batches whole; use a smaller train.batch_tokens instead"
+                )
+        norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+        self._statistics = [buffer for norm in norms for buffer in norm.buffers()]  # which a forward pass changes
 
     def make(self, step: int, batches: Sequence[Sequence[int]], rate: float) -> Update:
         """The update number `step`; after any error the weights are what they were."""
         before = random_state() if self.settings.split_when_full else None
         while True:
             try:
-                counts, means = self._gradients(step, [part for each in batches for part in cut(each, self.parts)])
+                with self._undone_on_error():
+                    counts, means = self._gradients(step, [part for each in batches for part in cut(each, self.parts)])
+                    norm = self._norm(step, batches)
                 break
             except MemoryFullError:
-                self.optimizer.zero_grad(set_to_none=True)
                 if before is None or self.parts >= max(map(len, batches)):
                     raise
                 self.parts *= 2
                 restore_random(before)
+        if self.settings.clip is not None:
+            torch.nn.utils.clip_grads_with_norm_(self.objective.model.parameters(), self.settings.clip, norm)
+        set_rate(self.optimizer, rate)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return Update(step, means, rate, float(norm), int(max(counts.values(), default=0)), self.parts)
+
+    @contextmanager
+    def _undone_on_error(self) -> Iterator[None]:
+        """No gradient is left of an update that was not made, and statistics of batches are as before."""
+        before = [buffer.clone() for buffer in self._statistics]
+        try:
+            yield
+        except BaseException:
+            self.optimizer.zero_grad(set_to_none=True)
+            for buffer, old in zip(self._statistics, before, strict=True):
+                buffer.copy_(old)
+            raise
+
+    def _norm(self, step: int, batches: Sequence[Sequence[int]]) -> Tensor:
+        """The length of the gradient, which is a number."""
         model = self.objective.model
         norm = torch.nn.utils.get_total_norm(p.grad for p in model.parameters() if p.grad is not None)
         if not torch.isfinite(norm):
@@ -97,12 +125,7 @@ class Updater:
             bad = [name for name, p in model.named_parameters() if p.grad is not None and not p.grad.isfinite().all()]
             place = bad[-1].rpartition(".")[0] if bad else "no single module"
             raise self._not_finite("gradient", step, place, [number for each in batches for number in each])
-        if self.settings.clip is not None:
-            torch.nn.utils.clip_grads_with_norm_(model.parameters(), self.settings.clip, norm)
-        set_rate(self.optimizer, rate)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        return Update(step, means, rate, float(norm), int(max(counts.values(), default=0)), self.parts)
+        return norm
 
     def _gradients(self, step: int, batches: Sequence[Sequence[int]]) -> tuple[dict[str, float], dict[str, float]]:
         """Count and mean of every term of the loss; the gradients are left in the parameters."""
@@ -143,7 +166,6 @@ class Updater:
                 with torch.no_grad():
                     self.objective(self.task.collate([self.examples[one]], [one]))
 
-            self.optimizer.zero_grad(set_to_none=True)
             raise self._unusable(batch.numbers, error, again) from error
 
     def _unusable(self, numbers: Sequence[int], error: Exception, attempt: Callable[[int], object]) -> SaccadeError:
@@ -181,7 +203,6 @@ class Updater:
 
     def _not_finite(self, what: str, step: int, place: str, numbers: Sequence[int]) -> NonFiniteError:
         """Before the update, so that the weights and the last checkpoint stay good."""
-        self.optimizer.zero_grad(set_to_none=True)
         return NonFiniteError(
             f"the {what} is not finite at step {step}; first seen in {place}, with {self._named(numbers)}. "
             "No update was made. Try a lower train.optimizer.rate, a longer warm-up or a smaller train.clip",

@@ -246,6 +246,18 @@ def test_another_vocabulary_is_refused(tmp_path: Path) -> None:
             use(tmp_path / "run")
 
 
+def test_a_run_that_was_stopped_is_packed_with_the_weights_that_it_is_loaded_with(tmp_path: Path) -> None:
+    """With averaging on: the averaged ones of its best step."""
+    events = api.begin("reverse", out=tmp_path / "run", settings=[*SETTINGS, "train.average=0.9"]).events()
+    for event in events:
+        if getattr(event, "step", 0) >= 13:
+            break
+    events.close()
+    packed = api.pack(tmp_path / "run", tmp_path / "packed", half=False)
+    one, other = (api.load(path).model.state_dict() for path in (tmp_path / "run", packed.path))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
 # A recipe that was edited by hand
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from saccade.tasks.written import WrittenBatch
 from saccade.train.progress import Skipped, Split, Stopped, Update
 from saccade.train.run import Run
 from saccade.train.trainer import Trainer, named_tensors
-from saccade.train.update import cut
+from saccade.train.update import NonFiniteError, cut
 
 TINY = (
     "model.width=16",
@@ -91,6 +92,18 @@ def test_a_loss_that_is_not_finite_stops_before_the_update_and_names_the_batch()
     for name, tensor in named_tensors(run.model).items():
         torch.testing.assert_close(tensor, before[name], rtol=0, atol=0, equal_nan=True)
     assert all(parameter.grad is None for parameter in run.model.parameters())
+
+
+def test_an_update_that_is_not_made_leaves_the_statistics_of_batches_as_they_were() -> None:
+    def changed(run: Trainer) -> list[bool]:
+        before = {name: tensor.clone() for name, tensor in run.model.named_buffers() if "running" in name}
+        with suppress(NonFiniteError):
+            next(run.steps())
+        after = dict(run.model.named_buffers())
+        return [not torch.equal(after[name], tensor) for name, tensor in before.items()]
+
+    assert all(changed(trainer("model.norm=batch")))
+    assert not any(changed(trainer("model.norm=batch", kind=Hopeless)))
 
 
 def test_a_gradient_that_is_not_finite_names_the_module_it_was_first_seen_in() -> None:
@@ -257,8 +270,9 @@ def test_a_loss_that_needs_whole_batches_is_never_cut() -> None:
     class Whole(Narrow):
         indivisible = True
 
-    with pytest.raises(SaccadeError, match=r"train\.split_when_full cuts batches, but .* needs them whole"):
-        trainer(*ONE_BATCH, kind=Whole)
+    for setting in ("train.split_when_full=True", "train.accumulate=2"):
+        with pytest.raises(SaccadeError, match=f"{setting} would cut a batch into parts, but .* needs batches whole"):
+            trainer(setting, kind=Whole)
     with pytest.raises(SaccadeError, match=r"out of memory .*Try train\.batch_tokens=60, or a smaller model"):
         next(trainer("train.batch_tokens=120", kind=Whole).steps())
 
