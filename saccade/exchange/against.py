@@ -7,8 +7,10 @@ does before it gives a folder its name.
 
 from __future__ import annotations
 
+import math
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -55,20 +57,31 @@ def _against_huggingface(predictor: Predictor, folder: Path, inputs: Sequence[st
 
 
 def _against_onnx(predictor: Predictor, folder: Path, inputs: Sequence[str]) -> list[Law]:
-    if predictor.recipe.task.kind not in onnx.WRITING or predictor.recipe.task.kind == "language":
-        return [_drawn(onnx_checked(predictor, folder, writes=predictor.recipe.task.kind in onnx.WRITING))]
+    _require("onnxruntime", folder)
+    kind = predictor.recipe.task.kind
+    if kind not in onnx.WRITING or kind == "language":
+        return [_drawn(lambda: onnx_checked(predictor, folder, writes=kind in onnx.WRITING))]
+    if predictor.recipe.decode.coverage_penalty:
+        raise SaccadeError(f"{folder}: nobody can look into graphs, as decode.coverage_penalty of the run asks to")
     stand_in: Any = Graphs(folder)
     theirs = predictor.task.predict(stand_in, inputs, None)
     return _answers(predictor, inputs, theirs)
 
 
 def _against_ctranslate2(predictor: Predictor, folder: Path, inputs: Sequence[str]) -> list[Law]:
-    if predictor.recipe.task.kind != "translate" or not inputs:
-        return [_drawn(ctranslate2.check(predictor, folder))]
-    ours = [each for each in predictor.predict(inputs, Greedy()) if each.answers]
+    _require("ctranslate2", folder)
+    if predictor.recipe.task.kind != "translate":
+        return [_drawn(lambda: ctranslate2.check(predictor, folder))]
+    predictions = predictor.predict(inputs, Greedy())
+    ours = [each for each in predictions if each.answers]
+    if not ours:
+        raise SaccadeError(f"there is nothing to compare: {predictions[0].refusal}")
     sources = [predictor.task.pieces.encode(each.input) for each in ours]  # type: ignore[attr-defined]
     hypotheses = [found for each in ours if (found := each.answers[0].hypothesis) is not None]
-    written, scored = ctranslate2.translated(folder, sources, [each.tokens for each in hypotheses])
+    try:
+        written, scored = ctranslate2.translated(folder, sources, [each.tokens for each in hypotheses])
+    except RuntimeError as error:  # a text longer than it has positions for, say
+        raise SaccadeError(f"{folder}: CTranslate2: {error}") from error
     ends = [len(one) if two.stopped == "eos" else len(two.tokens) for one, two in zip(written, hypotheses, strict=True)]
     other = sum(tuple(one[:end]) != two.tokens for one, two, end in zip(written, hypotheses, ends, strict=True))
     pairs = zip(scored, hypotheses, strict=True)
@@ -91,8 +104,18 @@ def _answers(predictor: Predictor, inputs: Sequence[str], theirs: Sequence[Predi
     ]
 
 
-def _drawn(said: str) -> Law:
-    return Law(f"drawn inputs: {said}", 0.0, 0.0)
+def _drawn(asked: Callable[[], str]) -> Law:
+    """What an export asks of drawn inputs: it says what was asked, or raises what it found."""
+    try:
+        with torch.no_grad():
+            return Law(f"drawn inputs: {asked()}", 0.0, 0.0)
+    except SaccadeError as error:
+        return Law(f"drawn inputs: {error}", math.inf, 0.0)
+
+
+def _require(package: str, folder: Path) -> None:
+    if find_spec(package) is None:
+        raise SaccadeError(f"{folder}: to ask it, install {package} (pip install {package})")
 
 
 class Graphs:

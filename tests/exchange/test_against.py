@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from saccade import api
 from saccade.cli import app
+from saccade.data.lexicon import Lexicon
 from saccade.errors import SaccadeError
 from saccade.exchange import ctranslate2, huggingface, onnx
 from saccade.exchange.against import against
@@ -31,6 +32,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "other").mkdir()
     published.drawn_run((place / "run/recipe.yaml").read_text(), place / "other/run", _vocabulary, deviation=0.3)
     return place
+
+
+LANGUAGE = "task: {kind: language, data: x, window: 16}\nmodel: {kind: gpt, width: 16, heads: 2, layers: 1}\n"
+
+
+def _lexicon(folder: Path) -> None:
+    Lexicon.learn(["abcd"], "characters", size=20).save(folder)
 
 
 def _vocabulary(folder: Path) -> None:
@@ -73,3 +81,28 @@ def test_inputs_and_a_folder_belong_together(place: Path) -> None:
     assert "say on what they are to be compared" in str(nothing.exception)
     alone = CliRunner().invoke(app, ["verify", str(place / "run"), "a text"])
     assert "inputs are for --against" in str(alone.exception)
+
+
+@pytest.mark.parametrize(("name", "package"), [("ctranslate2", "ctranslate2"), ("onnx", "onnxruntime")])
+def test_without_the_package_nothing_is_said_to_hold(
+    name: str, package: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("saccade.exchange.against.find_spec", lambda asked: None if asked == package else object())
+    with pytest.raises(SaccadeError, match=f"to ask it, install {package}"):
+        against(api.load(place / "run"), place / name, INPUTS)
+
+
+def test_what_ctranslate2_cannot_do_is_said_in_its_words(place: Path) -> None:
+    with pytest.raises(SaccadeError, match="ctranslate2: CTranslate2: No position encodings"):
+        against(api.load(place / "run"), place / "ctranslate2", ["a " * 3000])
+
+
+def test_what_can_only_be_asked_on_drawn_inputs_is_found_out_too(tmp_path: Path) -> None:
+    """A language model, whose graphs of another model are a broken law and no error."""
+    for name, deviation in (("run", 0.2), ("other", 0.3)):
+        published.drawn_run(LANGUAGE, tmp_path / name, _lexicon, deviation=deviation)
+    onnx.export_run(tmp_path / "run", tmp_path / "graphs")
+    (same,) = against(api.load(tmp_path / "run"), tmp_path / "graphs", ["ab"])
+    (different,) = against(api.load(tmp_path / "other"), tmp_path / "graphs", ["ab"])
+    assert same.holds and "checked against onnxruntime" in same.name
+    assert not different.holds and "has other logits" in different.name
