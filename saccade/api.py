@@ -206,7 +206,9 @@ def pack(path: str | Path, out: str | Path, *, half: bool = True) -> Run:
     tensors, state = weights_to_use(run)
     kept = {name: tensor.half() if half and tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
     named = {key: _without_folders(getattr(recipe.task, key)) for key in FILES if hasattr(recipe.task, key)}
-    packed = Run.create(out, dump_recipe(recipe.model_copy(update={"task": recipe.task.model_copy(update=named)})))
+    task = recipe.task.model_copy(update=named)
+    train = recipe.train.model_copy(update={"start": _without_folders(recipe.train.start)})
+    packed = Run.create(out, dump_recipe(recipe.model_copy(update={"task": task, "train": train})))
     shutil.copytree(run.vocab, packed.vocab, dirs_exist_ok=True)
     packed.save_final(kept, state)
     return packed

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from saccade.config import Recipe, parse_recipe
@@ -14,8 +16,30 @@ from saccade.train.run import Run
 # keys of a task that name its data
 FILES = (
     *("source", "target", "valid_source", "valid_target", "alignments"),
-    *("data", "valid", "test", "images", "zero_shot", "words", "fonts"),
+    *("data", "valid", "test", "images", "zero_shot", "words", "fonts", "vocabulary"),
 )
+
+
+def digests(recipe: Recipe) -> dict[str, str]:
+    """For each key that names data to train or validate on, what tells its content from any other."""
+    found = {}
+    for key in (key for key in FILES if key not in ("test", "zero_shot")):
+        named = getattr(recipe.task, key, None)
+        paths = [Path(each) for each in (named if isinstance(named, tuple) else (named,)) if isinstance(each, str)]
+        if paths and all(path.exists() for path in paths):
+            found[key] = hashlib.blake2b(b"".join(map(_digest, paths)), digest_size=8).hexdigest()
+    return found
+
+
+def _digest(path: Path) -> bytes:
+    """Of a file's content; of a folder the names and sizes of all that is in it, which takes no reading."""
+    if path.is_dir():
+        inside = sorted((each.relative_to(path).as_posix(), each.stat().st_size) for each in path.rglob("*"))
+        return hashlib.blake2b(repr(inside).encode()).digest()
+    if not path.is_file():  # a pipe can be read once only
+        return b""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "blake2b").digest()
 
 
 def changed_recipe(run: Run, checkpoint: Checkpoint | None, settings: Sequence[str]) -> tuple[Recipe, list[str]]:

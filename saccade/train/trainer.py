@@ -20,6 +20,7 @@ from saccade.config.training import TrainSettings
 from saccade.data.batching import Batches, Cursor
 from saccade.errors import RunWarning, SaccadeError
 from saccade.tasks.base import Concluding, Task
+from saccade.train.changes import digests
 from saccade.train.checkpoint import Checkpoint
 from saccade.train.distributed import World
 from saccade.train.optim import Average, load_optimizer, make_optimizer, optimizer_tensors, rate_at
@@ -59,6 +60,7 @@ class Trainer:
         self.evaluations_since_best = 0
         self.window = Window()
         self.minutes = 0.0  # spent in `fit`, over all its resumptions
+        self.files = {} if recipe is None else digests(recipe)
 
     def begin_average(self) -> None:
         """The average of the weights begins with those there are."""
@@ -150,6 +152,7 @@ class Trainer:
             "step": self.step,
             "cursor": asdict(self.cursor),
             "examples": self.batches.fingerprint,
+            "files": self.files,
             "best_step": self.best_step,
             "best_score": self.best_score,
             "evaluations_since_best": self.evaluations_since_best,
@@ -172,9 +175,12 @@ class Trainer:
         state = checkpoint.state
         if state["vocabulary"] != run.vocab_hash():
             raise SaccadeError(f"{run.vocab} is not the vocabulary that step {checkpoint.step} was trained with")
-        if state["examples"] != self.batches.fingerprint:
+        known = state.get("files", {})  # older checkpoints do not say
+        changed = [f"task.{key}" for key, digest in known.items() if self.files.get(key, digest) != digest]
+        if changed or state["examples"] != self.batches.fingerprint:
+            named = f" ({', '.join(changed)})" if changed else ""
             warnings.warn(
-                f"the training data is not what it was at step {checkpoint.step}: the run goes on, "
+                f"the training data is not what it was at step {checkpoint.step}{named}: the run goes on, "
                 "but not bit for bit, and what is held out now may have been trained on",
                 RunWarning,
                 stacklevel=2,

@@ -92,6 +92,17 @@ def test_changed_data_is_noticed_on_resume(tmp_path: Path) -> None:
         api.resumed(tmp_path / "run", task=Fewer(load_recipe("reverse", TINY)))
 
 
+def test_other_text_of_the_same_length_is_noticed_and_named_on_resume(tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("abcdefgh\n" * 200)
+    settings = [f"task.data={text}", "task.window=8", "model.width=16", "model.layers=1", "train.steps=2"]
+    api.train("language-quick", out=tmp_path / "run", settings=settings)
+    api.resumed(tmp_path / "run")  # without a word
+    text.write_text("hgfedcba\n" * 200)
+    with pytest.warns(RunWarning, match=r"not what it was at step 2 \(task\.data\): the run goes on"):
+        api.resumed(tmp_path / "run")
+
+
 def test_the_state_of_another_models_optimizer_is_refused_whole() -> None:
     small, large = trainer(), trainer("model.width=32")
     list(small.steps())
