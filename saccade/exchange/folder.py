@@ -53,6 +53,11 @@ class Config:
         """A part of it; where there is none of that name, nothing is said in it."""
         return Config(self.path, self._of(key, dict, {}))
 
+    def beside(self, name: str) -> Config:
+        """Another file of the folder; where there is none, nothing is said in it."""
+        path = self.path.with_name(name)
+        return Config(path, read_json(path) if path.is_file() else {})
+
     def require(self, key: str, only: Any) -> None:
         """Refuse another value than the one we can do; what is not said is that."""
         if (value := self.values.get(key, only)) != only:

@@ -16,6 +16,7 @@ from torch import Generator, Tensor
 from saccade.config import Recipe
 from saccade.config.models import TransformerSettings
 from saccade.config.tasks import TranslateSettings
+from saccade.config.training import DecodeSettings
 from saccade.errors import SaccadeError
 from saccade.exchange.architecture import (
     ACTIVATIONS,
@@ -28,11 +29,13 @@ from saccade.exchange.architecture import (
 )
 from saccade.exchange.folder import Config
 from saccade.exchange.rules import Rule, Table, computed, linear, same, shaped, tied
+from saccade.exchange.tokens import SETTINGS
 from saccade.models.shapes import EncoderDecoder
 from saccade.nn.positions import Sinusoidal
 
 SHARED = "model.shared.weight"
 EPSILON = 1e-5  # of their norms, always
+GENERATION = "generation_config.json"
 LONGEST = 512  # positions that others will compute
 
 
@@ -100,7 +103,9 @@ def recipe(config: Config, names: Collection[str]) -> Recipe:
         output_bias="final_logits_bias" in names,
         dropout=config.real("dropout", 0.1),
     )
-    return Recipe(task=TranslateSettings(source=NO_DATA, longest=longest), model=model)
+    beam = config.beside(GENERATION).number("num_beams", config.number("num_beams", 1))
+    text = min(longest, int(config.beside(SETTINGS).real("model_max_length", longest)))
+    return Recipe(task=TranslateSettings(source=NO_DATA, longest=text), model=model, decode=DecodeSettings(beam=beam))
 
 
 def config_of(recipe: Recipe, sizes: Sizes) -> dict[str, Any]:
@@ -142,7 +147,7 @@ def generation(recipe: Recipe) -> dict[str, dict[str, Any]]:
     """What never comes in an answer, and how answers are searched."""
     marks = {"pad_token_id": 0, "bos_token_id": 1, "decoder_start_token_id": 1, "eos_token_id": 2}
     said = {**marks, "bad_words_ids": [[0], [1]], "num_beams": recipe.decode.beam, "max_length": LONGEST}
-    return {"generation_config.json": said}
+    return {GENERATION: said}
 
 
 def probe(model: EncoderDecoder, recipe: Recipe, sizes: Sizes, draw: Generator) -> Tensor:

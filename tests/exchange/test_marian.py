@@ -134,3 +134,17 @@ def test_what_marian_does_not_know_is_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(SaccadeError, match="Marian has no positions rotary, no activation geglu"):
         export_run(tmp_path / "run", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_the_beam_and_the_longest_text_come_with_the_folder(tmp_path: Path) -> None:
+    theirs = folder(tmp_path, "marian")
+    write_pieces(theirs, PIECES, 20)
+    (theirs / "generation_config.json").write_text(json.dumps({"num_beams": 6}))
+    import_folder(theirs, tmp_path / "run")
+    recipe = api.load(tmp_path / "run").recipe
+    assert (recipe.decode.beam, recipe.task.longest) == (6, 20)
+    for name in ("generation_config.json", "tokenizer_config.json"):
+        (theirs / name).unlink()
+    import_folder(theirs, tmp_path / "plain")
+    recipe = api.load(tmp_path / "plain").recipe
+    assert (recipe.decode.beam, recipe.task.longest) == (1, 32)
