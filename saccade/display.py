@@ -39,7 +39,8 @@ def follow(training: api.Training, console: Console) -> int:
         console.print(f"{kinds}, {training.parameters:,} parameters, into {run}", markup=False, soft_wrap=True)
         for reason in training.reasons:
             console.print(f"  {reason}", markup=False, soft_wrap=True)
-        if trainer.step:
+        begun = trainer.step
+        if begun:
             console.print(f"going on after step {trainer.step}", markup=False)
         with (
             _lines(console, trainer.step, training.recipe.train.steps) as tell,
@@ -57,6 +58,10 @@ def follow(training: api.Training, console: Console) -> int:
         return stop.exit_code
     best = "" if last.best_score is None else f"; best {last.best_score:.4f} at step {last.best_step}"
     console.print(f"done after step {last.step}{best}; weights in {run}/final", markup=False, soft_wrap=True)
+    if last.step == begun:
+        reached = f"train.{last.reason}={getattr(training.recipe.train, last.reason)} was reached before"
+        more = f"saccade train --resume {run} --override --set train.{last.reason}=MORE"
+        console.print(f"nothing was left to do: {reached}; to go on: {more}", markup=False, soft_wrap=True)
     return 0
 
 
@@ -185,7 +190,8 @@ def _told(event: Event) -> str | None:
 
 
 def _advance(event: Advance) -> str:
-    left = time.strftime("%H:%M:%S" if event.seconds_left >= 3600 else "%M:%S", time.gmtime(event.seconds_left))
+    hours, rest = divmod(round(event.seconds_left), 3600)
+    left = (f"{hours:02}:" if hours else "") + f"{rest // 60:02}:{rest % 60:02}"
     means = "  ".join(f"{name} {mean:.4f}" for name, mean in list(event.means.items())[:1])
     return f"{means}  {event.tokens_per_second:,.0f} tok/s  rate {event.rate:.1e}  left {left}"
 

@@ -245,6 +245,9 @@ def test_other_settings_on_resume_are_shown_and_need_override(saccade) -> None:
     assert out.splitlines()[-1].startswith("done after step 25")
     assert "steps: 25" in Path("runs/a/recipe.yaml").read_text()
     assert {"step": 20, "changed": ["train.steps: 20 -> 25"]} in Run.open("runs/a").metrics()
+    code, out, _ = saccade("train", "--resume", "runs/a")
+    assert code == 0
+    assert "nothing was left to do: train.steps=25 was reached before; to go on: saccade train --resume" in out
     code, _, err = saccade("train", "--resume", "runs/a", "--set", "model.width=32", "--override")
     assert code == 2
     assert "model.width: 16 -> 32" in err

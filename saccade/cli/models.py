@@ -42,7 +42,7 @@ def train(
     ] = None,
     data: Annotated[Path | None, typer.Option(help="For other tasks: a file, folder or archive of examples.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="The recipe's two-minute variant, RECIPE-quick.")] = False,
-    minutes: Annotated[float | None, typer.Option(help="Stop after so many minutes.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Stop after so many minutes in all.")] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write for TensorBoard, too.")] = False,
     override: Annotated[bool, typer.Option("--override", help="With --resume: go on with other settings.")] = False,
 ) -> None:

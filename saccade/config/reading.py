@@ -17,6 +17,9 @@ from ruamel.yaml.nodes import MappingNode, Node
 from saccade.config.recipe import Recipe
 from saccade.errors import ConfigError, did_you_mean
 
+# what the command line has an option for
+OPTIONS = {"task.source": "--source FILE", "task.target": "--target FILE", "task.data": "--data FILE"}
+
 
 def load_recipe(name_or_path: str | Path, settings: Sequence[str] = ()) -> Recipe:
     """A recipe that ships with saccade, by its name, or a YAML file, by its path; with `key=value` settings on top."""
@@ -144,9 +147,11 @@ def _explain(error: ValidationError, source: str, lines: dict[str, int], given: 
         where = f"--set {min(asked)}" if asked else place
         if item["type"] == "extra_forbidden":
             group, name = dotted.rpartition(".")[::2]
-            problems.append(f"{where}: unknown key{did_you_mean(name, _keys_of(path[:-1]))}{_in_group(group)}")
+            fitted = "; its size is fitted to the data: say model.kind=transformer first" if "fitted" in path else ""
+            problems.append(f"{where}: unknown key{did_you_mean(name, _keys_of(path[:-1]))}{_in_group(group)}{fitted}")
         elif item["type"] == "missing":
-            problems.append(f"{where}: missing; say it in the recipe or with --set {dotted}=VALUE")
+            option = OPTIONS.get(dotted, f"--set {dotted}=VALUE")
+            problems.append(f"{where}: missing; say it in the recipe or with {option}")
         elif item["type"] in ("literal_error", "union_tag_invalid"):
             context = item["ctx"]
             allowed = (

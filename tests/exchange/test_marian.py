@@ -138,7 +138,7 @@ def test_what_marian_does_not_know_is_said_at_once(tmp_path: Path) -> None:
 
 def test_the_beam_and_the_longest_text_come_with_the_folder(tmp_path: Path) -> None:
     theirs = folder(tmp_path, "marian")
-    write_pieces(theirs, PIECES, 20)
+    (theirs / "tokenizer_config.json").write_text(json.dumps({"model_max_length": 20}))
     (theirs / "generation_config.json").write_text(json.dumps({"num_beams": 6}))
     import_folder(theirs, tmp_path / "run")
     recipe = api.load(tmp_path / "run").recipe
