@@ -43,6 +43,10 @@ class Training:
     def parameters(self) -> int:
         return parameter_count(self.trainer.model)
 
+    @property
+    def trained_parameters(self) -> int:
+        return parameter_count(self.trainer.model, trained_only=True)
+
     def events(self, stop: StopRequest | None = None) -> Generator[Event, None, None]:
         """Train, and tell what happens; nobody else may train into the same run until this is closed."""
         with self.run.lock(), for_people():

@@ -36,7 +36,9 @@ def follow(training: api.Training, console: Console) -> int:
     run, trainer = training.run.path, training.trainer
     kinds = f"{training.recipe.task.kind} with {training.recipe.model.kind}"
     with _stoppable(console) as stop:
-        console.print(f"{kinds}, {training.parameters:,} parameters, into {run}", markup=False, soft_wrap=True)
+        count, trained = training.parameters, training.trained_parameters
+        counted = f"{count:,} parameters" + (f", {trained:,} of them trained" if trained < count else "")
+        console.print(f"{kinds}, {counted}, into {run}", markup=False, soft_wrap=True)
         for reason in training.reasons:
             console.print(f"  {reason}", markup=False, soft_wrap=True)
         begun = trainer.step

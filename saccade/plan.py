@@ -115,7 +115,7 @@ def _plan(recipe: Recipe, vocabulary: Path | None, probe: bool) -> Plan:
         forward_flops=forward,
         training_flops=3 * forward,  # the backward pass has two products for each one of the forward pass
         weight_bytes=BYTES * parameters,
-        optimizer_bytes=copies * BYTES * parameters,
+        optimizer_bytes=copies * BYTES * parameter_count(model, trained_only=True),
         activation_bytes=activations,
         tokens_per_update=rows * LENGTH * recipe.train.accumulate,
         tokens_per_second=speed,
@@ -150,7 +150,7 @@ def _plan_of_a_batch(recipe: Recipe, task: Any, probe: bool, *, made_up: bool) -
         forward_flops=forward,
         training_flops=3 * forward,
         weight_bytes=BYTES * parameters,
-        optimizer_bytes=copies * BYTES * parameters,
+        optimizer_bytes=copies * BYTES * parameter_count(model, trained_only=True),
         activation_bytes=seen.total,
         tokens_per_update=items * recipe.train.accumulate,
         tokens_per_second=speed,

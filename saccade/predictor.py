@@ -64,7 +64,8 @@ class Predictor:
 
     def score(self) -> Scores:
         """On the validation part of the task's data."""
-        return self.task.score(self.model)
+        with for_people():
+            return self.task.score(self.model)
 
     def evaluate(self, split: str = "valid") -> Sequence[Score]:
         """Scores of a part of the task's data, valid or test, with intervals, baselines and controls."""

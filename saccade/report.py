@@ -105,7 +105,7 @@ def _looks(predictor: Predictor, scores: Scores) -> Iterable[str]:
         if not maps:
             yield "<p>This model has no attention to look at.</p>"
             return
-        yield _picture(figure_of(maps[:1]), f"where the model looked while it translated {source}")
+        yield _picture(figure_of(maps[:1]), f"where the model looked while it answered {source}")
 
 
 def _section(title: str, content: str) -> str:

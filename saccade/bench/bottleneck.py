@@ -13,7 +13,6 @@ The intervals are of the sequences drawn, with these two models as they are; ano
 
 from __future__ import annotations
 
-import math
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -27,6 +26,7 @@ from rich.table import Table
 from saccade import api
 from saccade.bench.measure import alone, circumstances
 from saccade.data.toy import ANSWERS, sequences, symbol_names
+from saccade.metrics import wilson_interval
 from saccade.predictor import Predictor
 from saccade.train.progress import Evaluated
 
@@ -40,6 +40,8 @@ LENGTHS = tuple(range(2, 41, 2))  # beyond the longest too: there neither model 
 SEQUENCES = 200  # per length
 SEED = 1
 TEST_SEED = 20_000  # apart from the training data's
+
+wilson = wilson_interval  # as bench.norms calls it
 
 
 @dataclass(frozen=True)
@@ -158,21 +160,8 @@ def accuracy_by_length(name: str, model: Predictor, lengths: Sequence[int], coun
         predictions = model.predict([" ".join(symbols[each] for each in sequence) for sequence in asked])
         wanted = [" ".join(symbols[each] for each in answer(sequence)) for sequence in asked]
         right = sum(got.text == text for got, text in zip(predictions, wanted, strict=True))
-        found.append(Accuracy(name, length, right, count, right / count, *wilson(right, count)))
+        found.append(Accuracy(name, length, right, count, right / count, *wilson_interval(right, count)))
     return found
-
-
-def wilson(right: int, tries: int, *, deviations: float = 1.959964) -> tuple[float, float]:
-    """The interval of a share after Wilson (1927), 95% unless told: sound near 0 and 1, where plus-minus is not.
-
-    (p + z^2/2n  -+  z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2/n)
-    """
-    share, square = right / tries, deviations**2
-    middle = share + square / (2 * tries)
-    reach = deviations * math.sqrt(share * (1 - share) / tries + square / (4 * tries**2))
-    whole = 1 + square / tries
-    # at the ends the formula gives 0 and 1 but for rounding
-    return (0.0 if right == 0 else (middle - reach) / whole, 1.0 if right == tries else (middle + reach) / whole)
 
 
 def to_table(result: Bottleneck) -> Table:

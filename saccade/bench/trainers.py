@@ -24,7 +24,6 @@ from saccade.config.models import TransformerSettings
 from saccade.config.tasks import RearrangeSettings
 from saccade.config.training import TrainSettings
 from saccade.data.vocab import SPECIALS
-from saccade.models.shapes import parameter_count
 from saccade.nn.positions import Sinusoidal
 from saccade.tasks.pairs import Pair, collate_pairs
 from saccade.tasks.rearrange import Rearrange
@@ -225,8 +224,3 @@ def absence(contestant: Contestant) -> str | None:
     if find_spec(contestant.library) is not None:
         return None
     return f"not installed: pip install 'saccade[{contestant.extra}]'"
-
-
-def trained_parameters(model: nn.Module) -> int:
-    """How many numbers are learned: tables of positions that are only kept as parameters do not count."""
-    return parameter_count(model) - sum(p.numel() for p in model.parameters() if not p.requires_grad)

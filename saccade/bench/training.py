@@ -19,8 +19,9 @@ from rich.text import Text
 
 from saccade.bench.measure import alone, circumstances, interleaved, warn_if_busy
 from saccade.bench.peers import with_threads
-from saccade.bench.trainers import CLIP, CONTESTANTS, DROPOUT, SMOOTHING, Size, absence, trained_parameters
+from saccade.bench.trainers import CLIP, CONTESTANTS, DROPOUT, SMOOTHING, Size, absence
 from saccade.errors import SaccadeError
+from saccade.models.shapes import parameter_count
 
 ROUNDS = 5
 SIZES = {
@@ -91,7 +92,7 @@ def measure(size: Size, *, rounds: int = ROUNDS, tell: Callable[[str], None] = l
     speeds = [
         Speed(
             contestant=name,
-            parameters=trained_parameters(prepared[name][0]),
+            parameters=parameter_count(prepared[name][0], trained_only=True),
             tokens=size.tokens / seconds,
             median=size.tokens / median,
             threads=threads,

@@ -72,5 +72,6 @@ def contrastive_loss(similarity: Tensor) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def limit_scale(model: DualEncoder) -> None:
-    """Clip the learned scale after an update, as the paper does; a clamp inside the model would hold its gradient."""
+    """Clip the learned scale before a forward pass, so after every update but the last, as the paper does; a clamp
+    inside the model would hold its gradient."""
     model.log_scale.clamp_(max=math.log(LARGEST_SCALE))

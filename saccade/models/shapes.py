@@ -198,6 +198,6 @@ def pooled(memory: Memory, how: Pool) -> Tensor:
     return (memory.states * memory.mask[..., None]).sum(1) / memory.mask.sum(1, keepdim=True).clamp(min=1)
 
 
-def parameter_count(model: nn.Module) -> int:
-    """How many numbers a model learns; shared ones count once."""
-    return sum(parameter.numel() for parameter in model.parameters())
+def parameter_count(model: nn.Module, *, trained_only: bool = False) -> int:
+    """How many numbers a model has, shared ones once; or how many of them are learned: frozen ones are not."""
+    return sum(each.numel() for each in model.parameters() if each.requires_grad or not trained_only)

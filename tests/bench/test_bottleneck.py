@@ -10,27 +10,8 @@ from typer.testing import CliRunner
 from saccade.bench import bottleneck
 from saccade.cli import app
 from saccade.data.toy import sequences, symbol_names
+from saccade.metrics import wilson_interval
 from saccade.tasks.base import Answer, Prediction
-
-
-@pytest.mark.parametrize(
-    ("right", "tries", "low", "high"),
-    [
-        # Newcombe (1998), table I, method 3
-        (81, 263, 0.2553, 0.3662),
-        (15, 148, 0.0624, 0.1605),
-        (0, 20, 0.0000, 0.1611),
-        (1, 29, 0.0061, 0.1718),
-        # the other end, by symmetry
-        (20, 20, 0.8389, 1.0000),
-    ],
-)
-def test_wilson(right, tries, low, high):
-    assert bottleneck.wilson(right, tries) == pytest.approx((low, high), abs=5e-5)
-
-
-def test_wilson_ends_are_exact():
-    assert bottleneck.wilson(0, 7)[0] == 0.0 and bottleneck.wilson(7, 7)[1] == 1.0
 
 
 class Stub:
@@ -46,7 +27,7 @@ class Stub:
 def test_accuracy_by_length():
     found = bottleneck.accuracy_by_length("without", Stub(), [2, 4, 5, 9], 20)
     assert [(each.length, each.right, each.share) for each in found] == [(2, 20, 1), (4, 20, 1), (5, 0, 0), (9, 0, 0)]
-    assert all(each.low <= each.share <= each.high for each in found)
+    assert [(each.low, each.high) for each in found] == [wilson_interval(each.right, 20) for each in found]
 
 
 def test_sequences_are_new():
