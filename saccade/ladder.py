@@ -13,6 +13,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from saccade import api
+from saccade.errors import SaccadeError
 from saccade.metrics import Score, bleu, chrf, paired_p_value
 from saccade.train.progress import Event
 from saccade.train.signals import StopRequest
@@ -59,10 +60,7 @@ def climb(
     for number, (name, model) in enumerate(RUNGS.items(), start=1):
         out = directory / f"{number}-{name.lower().replace(',', '').replace(' ', '-')}"
         chosen = [*model, *settings, f"train.minutes={minutes / len(RUNGS)}", "train.patience=null"]
-        if (out / "recipe.yaml").is_file():
-            training = api.resumed(out, settings=chosen)
-        else:
-            training = api.begin("translate", out=out, settings=chosen)
+        training = _begun(out, chosen)
         for event in training.events(stop):
             if tell is not None:
                 tell(name, event)
@@ -88,10 +86,21 @@ def climb(
     return rungs
 
 
+def _begun(out: Path, settings: Sequence[str]) -> api.Training:
+    """A rung, which goes on where it stands if it was begun before."""
+    if not (out / "recipe.yaml").is_file():
+        return api.begin("translate", out=out, settings=settings)
+    try:
+        return api.resumed(out, settings=settings)
+    except SaccadeError as error:
+        raise SaccadeError(f"{out.parent} has a ladder that cannot go on; choose another --out. {error}") from error
+
+
 def plot(rungs: Sequence[Rung]) -> Figure:
     """BLEU while they were trained, and chrF against the length of the source sentence; one line per rung."""
     figure = Figure(figsize=(10.8, 4.2), layout="constrained")
     learned, lengths = figure.subplots(1, 2)
+    lengths.set_visible(any(rung.by_length for rung in rungs))  # few sentences say nothing about lengths
     for rung, marker in zip(rungs, "os^vD", strict=False):
         learned.plot(*zip(*rung.curve, strict=True), f"{marker}-", label=rung.name)
         words, scores = [row[0] for row in rung.by_length], [row[2] for row in rung.by_length]
