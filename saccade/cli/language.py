@@ -159,12 +159,12 @@ def heads(
     predictor = terminal.loaded(run, step, threads)
     found: Heads | None = None
     columns = (TextColumn("removing heads"), MofNCompleteColumn(), BarColumn(16))
-    with Progress(*columns, console=terminal.err, transient=True) as progress:
+    with Progress(*columns, console=terminal.err, transient=True, disable=not terminal.err.is_terminal) as progress:
         bar = progress.add_task("", total=None)
         for found in remove_each(predictor, examples=examples):
             progress.update(bar, completed=len(found.removals))
     assert found is not None
-    table = Table("attention", "head", "loss", "95% interval", "", box=None, pad_edge=False)
+    table = Table("attention", "head", "change of loss", "95% interval", "", box=None, pad_edge=False)
     for each in found.removals:
         ends = f"[{each.interval[0]:+.4f}, {each.interval[1]:+.4f}]"
         name = "" if each.head else each.name

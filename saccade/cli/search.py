@@ -33,7 +33,7 @@ def search(
         raise SaccadeError(f"{run} was trained to {predictor.recipe.task.kind}; a run of contrast can search images")
     found: list[tuple[str, float]] = []
     columns = (TextColumn("looking at images"), MofNCompleteColumn(), BarColumn(16))
-    with Progress(*columns, console=terminal.err, transient=True) as progress:
+    with Progress(*columns, console=terminal.err, transient=True, disable=not terminal.err.is_terminal) as progress:
         bar = progress.add_task("", total=None)
         model: Any = predictor.model
         for looked in predictor.task.space(model).search(text, images):
