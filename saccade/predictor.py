@@ -49,14 +49,15 @@ class Predictor:
             return self.task.look(self.model, text, target, pieces=pieces)
 
     @overload
-    def translate(self, text: str) -> str: ...
+    def translate(self, text: str, *, split: bool = True) -> str: ...
 
     @overload
-    def translate(self, text: list[str]) -> list[str]: ...
+    def translate(self, text: list[str], *, split: bool = True) -> list[str]: ...
 
-    def translate(self, text: str | list[str]) -> str | list[str]:
-        """The translation of a text, or of each of several; one with a sentence that is too long is refused."""
-        found = list(translate_lines(self, [text] if isinstance(text, str) else text))
+    def translate(self, text: str | list[str], *, split: bool = True) -> str | list[str]:
+        """The translation of a text, or of each of several: sentence by sentence, or with `split` off as a whole. One
+        with a sentence that is too long is refused."""
+        found = list(translate_lines(self, [text] if isinstance(text, str) else text, split=split))
         for each in found:
             if each.refusal is not None:
                 raise SaccadeError(each.refusal)

@@ -1,18 +1,19 @@
-"""Translating lines of text: in order, batch by batch, nothing cut in silence; scores of files, and two runs
-compared."""
+"""Translating lines of text: in order, batch by batch, whole or sentence by sentence, nothing cut in silence; scores of
+files, and two runs compared."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from saccade.config import Recipe
-from saccade.config.tasks import TranslateSettings
+from saccade.config.training import DecodeSettings
 from saccade.data.readers import read_lines, read_pairs, references_of
-from saccade.decode import Method
+from saccade.decode import Beam, Method
 from saccade.errors import SaccadeError
 from saccade.maps.render import AttentionMap
 from saccade.metrics import Score, bleu, chrf, paired_p_value
@@ -20,7 +21,11 @@ from saccade.tasks.base import Prediction, Task
 from saccade.tasks.translate import Translate
 
 BATCH_TOKENS = 1024
-SENTENCE_END = re.compile(r"(?<=[.!?…])\s+")
+BATCH_BEAM = 8  # of a wider beam fewer lines are translated together: what is kept of each grows with it
+MARK = re.compile(r"(?<=[.!?…])\s+")  # where a sentence may end ...
+SENTENCE_END = re.compile(r"([.!?…]+(?:\s?[»”\")\]]+)?)\s+(?![»”)\]!?….,;:])")  # ... and where it does, mostly
+ABBREVIATION = re.compile(r"MM?|Mme|Mlle|Mrs?|Ms|Dr|Pr|Prof|Ste?|Hr|Fr|cf|pp?|vs")
+INITIALS = re.compile(r"(?!I$)(?:[^\W\d_]\.-?)*[^\W\d_]")  # I alone is a person, not a name
 
 
 class Translator(Protocol):
@@ -32,6 +37,9 @@ class Translator(Protocol):
     @property
     def recipe(self) -> Recipe: ...
 
+    @property
+    def writer(self) -> Any: ...
+
     def predict(self, inputs: Sequence[str], method: Method | None = None) -> list[Prediction]: ...
 
     def look(self, text: str, target: str | None = None, *, pieces: bool = False) -> list[AttentionMap]: ...
@@ -39,7 +47,7 @@ class Translator(Protocol):
 
 @dataclass(frozen=True)
 class Translation:
-    """One translation of a line: of a long line, that of its sentences put together."""
+    """One translation of a line: of a line that was split, those of its sentences put together."""
 
     text: str
     score: float
@@ -66,39 +74,61 @@ def translate_lines(
     lines: Iterable[str | None],
     method: Method | None = None,
     *,
-    batch_tokens: int = BATCH_TOKENS,
+    split: bool = False,
+    batch_tokens: int | None = None,
 ) -> Iterator[Translated]:
-    """Translate lines in their order; a blank line stays blank, a long one is split into its sentences.
+    """Translate lines in their order; a blank line stays blank.
+
+    With `split` every sentence of a line is translated by itself, else those of a line only that is too long to be
+    translated whole. A prefix (`decode.prefix`) is then that of the first sentence; where a line must include a text
+    (`decode.must_include`) it is never split. What is longer than all that the model was trained on is refused, and
+    only it.
 
     Lines are gathered until they have some `batch_tokens` pieces, and a batch is handed out before more is read. None
-    among the lines says that no other is waiting: what has come is translated at once. A sentence longer than any that
-    the model was trained on is refused, and only it.
+    among the lines says that no other is waiting: what has come is translated at once.
     """
     task = _translating(translator)
+    _refuse_contradictions(task.recipe.decode)
+    beam = method.width if isinstance(method, Beam) else task.recipe.decode.beam
+    most = batch_tokens or BATCH_TOKENS * BATCH_BEAM // max(BATCH_BEAM, beam)
     gathered: list[tuple[str, list[str] | str]] = []  # a line with its parts, or why it is refused
     tokens = number = 0
     for line in lines:
         if line is not None:
             number += 1
-            parts = _parts(task, line, f"line {number}")
+            parts = _parts(task, line, f"line {number}", split)
             gathered.append((line, parts))
             tokens += 1 if isinstance(parts, str) else sum(len(task.pieces.encode(part)) for part in parts)
-        if gathered and (line is None or tokens >= batch_tokens):
-            yield from _translated(translator, gathered, number - len(gathered), method)
+        if gathered and (line is None or tokens >= most):
+            yield from _translated(translator, gathered, number - len(gathered), method, split)
             gathered, tokens = [], 0
-    yield from _translated(translator, gathered, number - len(gathered), method)
+    yield from _translated(translator, gathered, number - len(gathered), method, split)
 
 
 def _translated(
-    translator: Translator, gathered: list[tuple[str, list[str] | str]], before: int, method: Method | None
+    translator: Translator, gathered: list[tuple[str, list[str] | str]], before: int, method: Method | None, split: bool
 ) -> Iterator[Translated]:
-    flat = [part for _, parts in gathered if not isinstance(parts, str) for part in parts]
-    predictions = iter(translator.predict(flat, method) if flat else [])
+    predictions = _predictions(translator, [parts for _, parts in gathered if not isinstance(parts, str)], method)
     for number, (line, parts) in enumerate(gathered, start=before + 1):
         if isinstance(parts, str):
             yield Translated(line, refusal=parts)
         else:
-            yield _joined(line, [next(predictions) for _ in parts], f"line {number}")
+            yield _joined(line, [next(predictions) for _ in parts], f"line {number}", split)
+
+
+def _predictions(translator: Translator, lines: Sequence[list[str]], method: Method | None) -> Iterator[Prediction]:
+    """Of all sentences, in their order; a prefix is the beginning of a line: its other sentences go without."""
+    task = _translating(translator)
+    decode = task.recipe.decode
+    later = [sentence for parts in lines for sentence in parts[1:]]
+    if not decode.prefix or not later:
+        sentences = [sentence for parts in lines for sentence in parts]
+        return iter(translator.predict(sentences, method) if sentences else [])
+    free = copy(task)
+    free.recipe = task.recipe.model_copy(update={"decode": decode.model_copy(update={"prefix": ""})})
+    first = iter(translator.predict([parts[0] for parts in lines if parts], method))
+    rest = iter(free.predict(translator.writer, later, method))
+    return (next(rest if place else first) for parts in lines for place in range(len(parts)))
 
 
 def alignment(translator: Translator, translation: Translation) -> str:
@@ -122,8 +152,22 @@ def alignment(translator: Translator, translation: Translation) -> str:
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences of a text, ended by a full stop, an exclamation or question mark."""
-    return [part for part in SENTENCE_END.split(text.strip()) if part]
+    """The sentences of a text: each ends with a full stop, an exclamation or question mark, and perhaps a quotation
+    mark. One that goes on in lower case has not ended, nor has one with the stop of "M." or of initials."""
+    text = text.strip()
+    cased, begin = text != text.lower(), 0
+    sentences = []
+    for end in SENTENCE_END.finditer(text):
+        goes_on = cased and text[end.end()].islower()
+        if not goes_on and not (end[1] == "." and _abbreviated(text[begin : end.start()])):
+            sentences.append(text[begin : end.end(1)])
+            begin = end.end()
+    return [*sentences, text[begin:]] if text else []
+
+
+def _abbreviated(text: str) -> bool:
+    word = (text.split() or [""])[-1].lstrip("«“\"'(")
+    return bool(ABBREVIATION.fullmatch(word) or (word.isupper() and INITIALS.fullmatch(word)))
 
 
 @dataclass(frozen=True)
@@ -138,14 +182,19 @@ class Evaluation:
 
 
 def evaluate_files(
-    translator: Translator, source: str | Path, targets: Sequence[str | Path], method: Method | None = None
+    translator: Translator,
+    source: str | Path,
+    targets: Sequence[str | Path],
+    method: Method | None = None,
+    *,
+    columns: tuple[int, int] | None = None,
 ) -> Evaluation:
-    """Translate a file and score it against one or more files of references, with intervals.
+    """Translate a file line by line and score it against one or more files of references, with intervals.
 
-    Without reference files the source is a table with both sides in the columns of the run's recipe; a sentence that
-    has several lines there has so many references.
+    Without reference files the source is a table with both sides in `columns`, by default those of the run's recipe; a
+    sentence that has several lines there has so many references.
     """
-    lines, references = _read_evaluation(translator, source, targets)
+    lines, references = _read_evaluation(source, targets, columns or columns_of(translator))
     found = list(translate_lines(translator, lines, method))
     answers = [each.text for each in found]
     cut = sum(each.translations[0].stopped == "length" for each in found if each.translations)
@@ -162,20 +211,34 @@ def evaluate_files(
 class Comparison:
     """BLEU of two runs on the same file, and the probability of so large a difference by chance."""
 
-    first: float
-    second: float
+    first: Score
+    second: Score
     p_value: float
-    signature: str
 
 
 def compare_files(
-    translators: tuple[Translator, Translator], source: str | Path, targets: Sequence[str | Path]
+    translators: tuple[Translator, Translator],
+    source: str | Path,
+    targets: Sequence[str | Path],
+    methods: tuple[Method | None, Method | None] = (None, None),
+    *,
+    columns: tuple[int, int] | None = None,
 ) -> Comparison:
-    """Paired bootstrap resampling (Koehn 2004) by sacrebleu."""
-    lines, references = _read_evaluation(translators[0], source, targets)
-    answers = [[each.text for each in translate_lines(one, lines)] for one in translators]
-    first, second = (bleu(each, references) for each in answers)
-    return Comparison(first.value, second.value, paired_p_value(answers[0], answers[1], references), first.signature)
+    """Paired bootstrap resampling (Koehn 2004) by sacrebleu; files are read as for `evaluate_files`, with the first
+    run's columns."""
+    lines, references = _read_evaluation(source, targets, columns or columns_of(translators[0]))
+    one, other = (
+        [each.text for each in translate_lines(translator, lines, method)]
+        for translator, method in zip(translators, methods, strict=True)
+    )
+    first, second = (bleu(answers, references, interval=True) for answers in (one, other))
+    return Comparison(first, second, paired_p_value(one, other, references))
+
+
+def columns_of(translator: Translator) -> tuple[int, int]:
+    """Where a run's recipe has source and target of a table, counted from one."""
+    settings = _translating(translator).settings
+    return settings.source_column, settings.target_column
 
 
 def _translating(translator: Translator) -> Translate:
@@ -185,17 +248,35 @@ def _translating(translator: Translator) -> Translate:
     return translator.task
 
 
-def _parts(task: Translate, line: str, where: str) -> list[str] | str:
-    """The line itself if it is short enough, else its sentences; as text, why it is refused."""
+def _refuse_contradictions(decode: DecodeSettings) -> None:
+    for avoided in filter(None, decode.must_not_include):
+        for wanted in (decode.prefix, *decode.must_include):
+            if avoided in wanted:
+                raise SaccadeError(f"no translation can have {wanted!r} in it and be without {avoided!r}")
+
+
+def _parts(task: Translate, line: str, where: str, split: bool) -> list[str] | str:
+    """The line itself, or its sentences; as text, why it is refused."""
+    longest = task.settings.longest
+
+    def pieces(text: str) -> int:
+        return len(task.pieces.encode(text))
+
     if not line.strip():
         return []
-    longest = task.settings.longest
-    if len(task.pieces.encode(line)) <= longest:
+    fits = pieces(line) <= longest
+    if task.recipe.decode.must_include and not fits:
+        return (
+            f"{where}: refused, {pieces(line)} pieces where the model was trained on {longest} at most; "
+            f"a line that must include a text is not split: {_shown(line)}"
+        )
+    if task.recipe.decode.must_include or (fits and not split):
         return [line]
-    sentences = split_sentences(line)
+    sentences: list[str] = []
+    for sentence in split_sentences(line):
+        sentences += [sentence] if pieces(sentence) <= longest else MARK.split(sentence)
     for sentence in sentences:
-        length = len(task.pieces.encode(sentence))
-        if length > longest:
+        if (length := pieces(sentence)) > longest:
             return (
                 f"{where}: refused, a sentence of {length} pieces where the model was trained on {longest} at most; "
                 f"break it up: {_shown(sentence)}"
@@ -203,7 +284,7 @@ def _parts(task: Translate, line: str, where: str) -> list[str] | str:
     return sentences
 
 
-def _joined(line: str, predictions: Sequence[Prediction], where: str) -> Translated:
+def _joined(line: str, predictions: Sequence[Prediction], where: str, split: bool) -> Translated:
     if not predictions:
         return Translated(line)
     translations = []
@@ -214,17 +295,15 @@ def _joined(line: str, predictions: Sequence[Prediction], where: str) -> Transla
         translations.append(Translation(" ".join(text for _, text in parts), score, stopped, parts))
     cut = [each for each in predictions if each.answers[0].stopped == "length"]
     notes = [f"{where}: the translation of {_shown(each.input)} hit the length limit" for each in cut]
-    if len(predictions) > 1:
+    if len(predictions) > 1 and not split:
         notes.append(f"{where}: long, translated as {len(predictions)} sentences")
     return Translated(line, tuple(translations), tuple(notes))
 
 
 def _read_evaluation(
-    translator: Translator, source: str | Path, targets: Sequence[str | Path]
+    source: str | Path, targets: Sequence[str | Path], columns: tuple[int, int]
 ) -> tuple[list[str], list[list[str]]]:
-    settings = translator.recipe.task
-    if not targets and isinstance(settings, TranslateSettings):
-        columns = (settings.source_column, settings.target_column)
+    if not targets:
         known = references_of(
             [pair for pair in read_pairs(source, None, columns=columns) if pair.source and pair.target]
         )

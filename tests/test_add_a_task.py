@@ -34,5 +34,10 @@ def test_the_task_of_the_page_is_learned_loaded_and_looked_at(tmp_path: Path, mo
     again = names["again"]
     assert again.evaluate()[0].value > 80  # seeds 1 to 3 reach 92.5, 96.5 and 98.0
     assert again.look("3 March 2021")[0].rows.labels[-1] == "<end>"
+    pairs, asked = again.task.pairs, []
+    monkeypatch.setattr(again.task, "pairs", lambda split: asked.append(split) or pairs(split))
+    assert again.evaluate("test")[0].value > 80
+    assert asked == ["test"]
+    assert pairs("test") != pairs("valid")
     with pytest.raises(SaccadeError, match=r"task of one's own, dates.*saccade.load\(path, task=...\)"):
         api.load("runs/dates")

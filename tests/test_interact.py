@@ -299,6 +299,16 @@ def test_a_world_is_called_by_its_number_and_an_image_gives_the_next_action(acto
     assert {answer.text for answer in ranked.answers} == set(ACTIONS)
 
 
+def test_an_image_may_lie_in_any_folder(actor: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".hidden" / "below").mkdir(parents=True)
+    Image.fromarray(render(actor.task.world(1, "test"))).save(tmp_path / ".hidden" / "world.png")
+    monkeypatch.chdir(tmp_path / ".hidden" / "below")
+    for name in ("../world.png", str(tmp_path / ".hidden" / "world.png")):
+        (found,) = actor.predict([name])
+        assert found.refusal is None and found.text in ACTIONS
+        assert actor.look(name)
+
+
 def test_of_an_animated_image_the_first_frame_is_seen(actor: Predictor, tmp_path: Path) -> None:
     task = actor.task
     assert isinstance(task, Interact)

@@ -19,7 +19,6 @@ from saccade.translation import (
     alignment,
     compare_files,
     evaluate_files,
-    split_sentences,
     translate_lines,
 )
 from tests.numbers import corpus, english, french
@@ -215,10 +214,6 @@ def test_models_with_other_vocabularies_cannot_answer_together(trained: Path, tm
         api.ensemble([trained, other])
 
 
-def test_sentences_end_at_their_marks() -> None:
-    assert split_sentences(" Un. Deux ? Trois ! M. X… fin") == ["Un.", "Deux ?", "Trois !", "M.", "X…", "fin"]
-
-
 def test_alignment_is_over_the_users_own_words(model: api.Predictor) -> None:
     (found,) = translate_lines(model, ["Tom en veut deux cent six."])
     pairs = [tuple(map(int, pair.split("-"))) for pair in alignment(model, found.translations[0]).split()]
@@ -372,6 +367,8 @@ def test_the_ladder_trains_five_models_for_the_same_minutes_once(saccade, files:
     assert len(list(Path("runs/ladder").glob("*/final"))) == 5
     code, again, _ = saccade(*command)
     assert (code, again[again.index("parameters") :]) == (0, table)  # nothing was trained again
+    code, _, err = saccade(*command, "--minutes", "0.2")
+    assert code == 2 and "runs/ladder has a ladder that cannot go on; choose another --out" in err
 
 
 def test_a_run_in_progress_translates_with_the_weights_that_were_evaluated(trained: Path) -> None:

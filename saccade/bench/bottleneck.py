@@ -41,8 +41,6 @@ SEQUENCES = 200  # per length
 SEED = 1
 TEST_SEED = 20_000  # apart from the training data's
 
-wilson = wilson_interval  # as bench.norms calls it
-
 
 @dataclass(frozen=True)
 class Contestant:

@@ -28,8 +28,8 @@ import torch
 from rich.table import Table
 
 from saccade import api
-from saccade.bench.bottleneck import wilson
 from saccade.bench.measure import alone, circumstances
+from saccade.metrics import wilson_interval
 from saccade.train.progress import Evaluated, Progress
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def train(name: str, common: Sequence[str], out: Path, tell: Callable[[str], Non
         tuple(losses),
         tuple(norms),
         exact,
-        *wilson(round(exact * tries), tries),
+        *wilson_interval(round(exact * tries), tries),
         last_loss=smooth(losses)[-1],
         half_at=half_at(losses),
         parameters=training.parameters,

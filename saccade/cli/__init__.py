@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from saccade import __version__
-from saccade.cli import bench, exchange, language, models, planning, recipes, search, terminal, translation
+from saccade.cli import bench, exchange, language, models, planning, recipes, scoring, search, terminal, translation
 from saccade.errors import SaccadeError
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 app.add_typer(models.app)
 app.add_typer(translation.app)
+app.add_typer(scoring.app)
 app.add_typer(language.app)
 app.add_typer(planning.app)
 app.add_typer(search.app)

@@ -35,10 +35,15 @@ RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, a
 Step = Annotated[int | None, typer.Option(help="Use this step's weights instead of the final ones.")]
 Plot = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Draw the result as .png, .svg or .pdf.")]
 Figures = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write every figure as JSON.")]
-
-
 Precise = Annotated[
     str, typer.Option("--precision", metavar="float32|int8", help="int8 writes faster, and nearly the same.")
+]
+Threads = Annotated[int | None, typer.Option(min=1, max=256, help="Threads. (default: as torch finds them)")]
+BeamWidth = Annotated[
+    int | None, typer.Option("--beam", min=1, max=1000, help="Beam width. (default: the recipe's)")
+]  # bounded: memory grows with it, until the kernel ends the process without a word
+Columns = Annotated[
+    str | None, typer.Option("--columns", metavar="SOURCE,TARGET", help="Of a .tsv, from 1 on, as in 2,1.")
 ]
 
 
@@ -72,6 +77,10 @@ def say(text: str) -> None:
 def note(text: str) -> None:
     """Beside the output, for who watches."""
     err.print(text, style="dim", markup=False, soft_wrap=True)
+
+
+def warn(text: str) -> None:
+    err.print(f"saccade: {text}", style="yellow", markup=False, soft_wrap=True)
 
 
 def scores(found: Sequence[Score]) -> None:
@@ -117,6 +126,18 @@ def method(predictor: Predictor, beam: int | None, n_best: int) -> Method | None
         return None
     settings = predictor.recipe.decode
     return Beam(max(beam or settings.beam, n_best), best=n_best, length_penalty=settings.length_penalty)
+
+
+def columns(text: str | None, *, tables: bool) -> tuple[int, int] | None:
+    """Two numbers from 1 on, or None where none were given; without `tables` nothing has columns."""
+    if text is None:
+        return None
+    if not tables:
+        raise SaccadeError("--columns are of a .tsv with both sides, and a file of targets was given, too")
+    numbers = [int(each) if each.strip().isdecimal() else 0 for each in text.split(",")]
+    if len(numbers) != 2 or min(numbers) < 1 or numbers[0] == numbers[1]:
+        raise SaccadeError(f"--columns {text}: there must be two different numbers from 1 on, as in 2,1")
+    return numbers[0], numbers[1]
 
 
 def lines(path: Path) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -14,6 +15,7 @@ Severity = Literal["good", "look", "stop"]
 RATIO = 3.0  # one side more than so many times as long as the other is suspicious ...
 RATIO_FROM = 20  # ... from so many characters on
 SHOWN = 3
+CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")  # all but the tab; lines have been cut at their ends
 
 
 @dataclass(frozen=True)
@@ -56,14 +58,15 @@ def check_pairs(
     `longest` is in characters: longer sentences would be left out of training.
     """
     pairs = list(read_pairs(source, target, columns=columns))
-    findings = [
-        _finding("no pairs at all", pairs, [0] if not pairs else [], always="stop"),
+    findings = [] if pairs else [_finding("no pairs at all", pairs, [0], always="stop")]
+    findings += [
         _finding("an empty side", pairs, _where(pairs, lambda p: not p.source or not p.target)),
         _finding("the same on both sides", pairs, _where(pairs, lambda p: bool(p.source) and p.source == p.target)),
         _finding("pairs that occur before", pairs, _repeated([(p.source, p.target) for p in pairs])),
         _finding("one side far longer than the other", pairs, _where(pairs, _lopsided)),
         _finding(f"longer than {longest} characters", pairs, _where(pairs, lambda p: _length(p) > longest)),
         _finding("characters that were lost before (U+FFFD)", pairs, _where(pairs, _lost)),
+        _finding("control characters, such as NUL and escape", pairs, _where(pairs, _controlled), always="look"),
     ]
     findings += _alignment(pairs)
     if not against and pairs and not all(hold_out([pair for pair in pairs if pair.source and pair.target])):
@@ -137,3 +140,7 @@ def _length(pair: TextPair) -> int:
 
 def _lost(pair: TextPair) -> bool:
     return "\ufffd" in pair.source or "\ufffd" in pair.target
+
+
+def _controlled(pair: TextPair) -> bool:
+    return any(CONTROL.search(side) for side in (pair.source, pair.target))

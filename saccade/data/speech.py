@@ -50,21 +50,22 @@ class Utterance:
 
 
 class Speech:
-    """Interface: utterances by part, read when they are asked for; and what was left out, with the reasons."""
+    """Interface: utterances by part, read when they are asked for; and what of it was left out, with the reasons."""
 
     features: int | None = None  # numbers in a frame; none: there are sounds
 
     def __init__(self, settings: TranscribeSettings):
         self.settings = settings
-        self.left_out: dict[str, str] = {}
+        self.left_out: dict[Part, dict[str, str]] = {part: {} for part in PARTS}
 
     def read(self, part: Part) -> Iterator[Utterance]:
         """All that can be used, in the same order every time."""
         for utterance in self._utterances(part):
             if not utterance.text:
-                self.leave_out(utterance.name, "has no transcript")
+                self.leave_out(part, utterance.name, "has no transcript")
             elif (length := self.seconds(utterance.heard)) > self.settings.longest:
-                self.leave_out(utterance.name, f"{length:,.1f} seconds; task.longest is {self.settings.longest:g}")
+                reason = f"{length:,.1f} seconds; task.longest is {self.settings.longest:g}"
+                self.leave_out(part, utterance.name, reason)
             else:
                 yield utterance
 
@@ -84,15 +85,15 @@ class Speech:
 
     def nothing(self, part: Part) -> SaccadeError:
         """What to say of a part that has no recordings."""
-        reasons = "".join(f"\n  {reason}" for reason in islice(self.left_out.values(), NAMED))
+        reasons = "".join(f"\n  {reason}" for reason in islice(self.left_out[part].values(), NAMED))
         return SaccadeError(f"{self.settings.data}: no recording is left for the {part} part{reasons}")
 
-    def leave_out(self, name: str, reason: str, *, broken: bool = False) -> None:
+    def leave_out(self, part: Part, name: str, reason: str, *, broken: bool = False) -> None:
         """What is of no use here; what is `broken` is of no use anywhere, and `task.broken` may refuse it."""
         told = reason if reason.startswith(name) else f"{name}: {reason}"
         if broken:
             refuse_broken([told], self.settings.broken, self.settings.data)
-        self.left_out[name] = told
+        self.left_out[part][name] = told
 
 
 def open_speech(settings: TranscribeSettings) -> Speech:
@@ -126,12 +127,12 @@ class Recordings(Speech):
         for each in self._lines[part]:
             name = str(each.path)
             if part == "train" and each.path in elsewhere:
-                self.leave_out(name, "is in the validation or test list as well, and not trained with")
+                self.leave_out(part, name, "is in the validation or test list as well, and not trained with")
                 continue
             try:
                 sound = read_sound(each.path)
             except SaccadeError as error:
-                self.leave_out(name, str(error), broken=True)
+                self.leave_out(part, name, str(error), broken=True)
                 continue
             yield Utterance(name, each.text, sound)
 
@@ -187,11 +188,12 @@ class SpokenDigits(Speech):
                 try:
                     sound = read_sound(self.files.read(name), f"{self.files.path}: {name}")
                 except SaccadeError as error:
-                    self.leave_out(name, str(error), broken=True)
+                    self.leave_out(part, name, str(error), broken=True)
                     continue
                 rate = rate or sound.rate
                 if sound.rate != rate:
-                    self.leave_out(name, f"{sound.rate:,} samples a second, and those before it have {rate:,}")
+                    reason = f"{sound.rate:,} samples a second, and those before it have {rate:,}"
+                    self.leave_out(part, name, reason)
                     continue
                 digit = Utterance(PurePosixPath(name).stem, DIGITS[int(found[1])], sound)
                 spoken.setdefault(found[2], []).append(digit)
@@ -241,7 +243,7 @@ class ReadyFrames(Speech):
             own = frames[first:last].astype(np.float32)
             if len(own) == 0 or not np.isfinite(own).all():
                 reason = "has no frames" if len(own) == 0 else "has frames that are not finite"
-                self.leave_out(name, reason, broken=True)
+                self.leave_out(part, name, reason, broken=True)
                 continue
             yield Utterance(name, text, own)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,10 +53,14 @@ def token_file(path: str | Path, lexicon: Lexicon, *, cache: Path | None = None)
         if not parts:
             raise SaccadeError(f"{path}: there is no text in it")
         place.parent.mkdir(parents=True, exist_ok=True)
-        # whole or not at all, whoever else builds the same file at the same time
-        with tempfile.NamedTemporaryFile(dir=place.parent, suffix=".new", delete=False) as file:
-            np.save(file, np.concatenate(parts))
-        Path(file.name).replace(place)
+        # whole or not at all, whoever else builds the same file at the same time; readable for all whom umask lets read
+        new = place.with_name(f"{place.stem}-{uuid.uuid4().hex}.new")
+        try:
+            with new.open("xb") as file:
+                np.save(file, np.concatenate(parts))
+            new.replace(place)
+        finally:
+            new.unlink(missing_ok=True)
     return np.load(place, mmap_mode="r", allow_pickle=False)
 
 
@@ -89,7 +93,8 @@ class Windows(Sequence[Ids]):
 
     @staticmethod
     def anywhere(tokens: Ids, size: int, *, seed: int) -> Windows:
-        """Whole windows that begin at places drawn once, with the seed, without repetition."""
+        """Whole windows that begin at places drawn once, with the seed: each place once, or, of more than MOST_STARTS,
+        so many drawn with replacement."""
         places = max(len(tokens) - size, 1)
         draw = np.random.default_rng(seed)
         starts = draw.permutation(places) if places <= MOST_STARTS else draw.integers(places, size=MOST_STARTS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, zip_longest
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, FigureBase
 
 ACROSS = 6  # pictures in a line
+TABLES = 3  # of words in a line, where each is a map of its own ...
+HEADS = 8  # ... and where they are heads of one
 TIMES = 60  # lines of a table whose rows are times
 PANEL = 1.6  # the width of a picture, in inches, as all sizes here
 EDGE = 0.12  # around a picture
@@ -38,6 +40,9 @@ PHOTO = 400  # pixels of an image's longer side
 PIXELS = 160  # of the weights over an image
 TITLE = 0.3  # a line of text
 SMALL = 0.23  # and a small one
+
+
+Table = tuple[str, Tensor, AttentionMap]  # title, weights (T, S) and the map they are of
 
 
 @dataclass(frozen=True)
@@ -87,22 +92,33 @@ def _section_of(map_: AttentionMap) -> Callable[[AttentionMap, bool], Section] |
 
 
 def _tables(maps: list[AttentionMap], every_head: bool) -> Section:
-    """Maps of the same size, three tables side by side."""
+    """Maps of the same size, the heads of each in a line; narrower than it would be alone where there are many."""
     maps = [map_.binned(rows=TIMES, columns=TIMES) for map_ in maps]
-    panels = [(title, weights, map_) for map_ in maps for title, weights in _heads(map_, every_head)]
-    across = min(len(panels), 3)
-    down = math.ceil(len(panels) / across)
+    lines = _lines([[(title, weights, map_) for title, weights in _heads(map_, every_head)] for map_ in maps])
+    across = max(map(len, lines))
     wide, high = (max(sizes) for sizes in zip(*map(table_size, maps), strict=True))
+    panel = max(wide, 3.2) if across <= TABLES else max(wide * max(TABLES / across, 0.5), 2.2)
 
     def draw(figure: FigureBase) -> None:
-        grid = figure.subplots(down, across, squeeze=False)
-        for place, axes in enumerate(grid.flat):
-            if place < len(panels):
-                draw_table(axes, *panels[place])
-            else:
-                axes.set_axis_off()
+        grid = figure.subplots(len(lines), across, squeeze=False)
+        for row, line in zip(grid, lines, strict=True):
+            for axes, each in zip_longest(row, line):
+                if each is None:
+                    axes.set_axis_off()
+                else:
+                    draw_table(axes, *each)
 
-    return Section(across * max(wide, 3.2), down * (2 * TITLE + high), draw, table=True)
+    return Section(across * panel, len(lines) * (2 * TITLE + high), draw, table=True)
+
+
+def _lines(tables: list[list[Table]]) -> list[list[Table]]:
+    """The heads of one attention, side by side in as few even lines as they need; single tables share theirs."""
+    lines: list[list[Table]] = []
+    for alone, group in groupby(tables, lambda heads: len(heads) == 1):
+        for line in [[each for (each,) in group]] if alone else group:
+            per_line = TABLES if alone else math.ceil(len(line) / math.ceil(len(line) / HEADS))
+            lines += [line[first : first + per_line] for first in range(0, len(line), per_line)]
+    return lines
 
 
 # Walks.
@@ -274,7 +290,7 @@ def _heard(axes: Axes, title: str, weights: Tensor, map_: AttentionMap, time: Fr
 def _heads(map_: AttentionMap, every: bool) -> list[tuple[str, Tensor]]:
     if map_.heads == 1 or not every:
         return [(map_.mean_name, map_.mean)]
-    return [(f"{map_.name}, head {head + 1}", map_.weights[head]) for head in range(map_.heads)]
+    return [(f"{map_.name}, head\N{NO-BREAK SPACE}{head + 1}", map_.weights[head]) for head in range(map_.heads)]
 
 
 def _inches(box: tuple[float, float, float, float], size: tuple[float, float]) -> tuple[float, float, float, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
+from collections.abc import Sequence
 
 from torch.nn.functional import adaptive_max_pool2d
 
@@ -14,6 +15,7 @@ SHADES = " ░▒▓█"
 LABEL = 12  # characters of a token that are shown
 SIDE = 16  # cells of an image that are shown in a line; of a larger grid the largest of some neighbours
 TIMES = 40  # lines of a map whose rows are times
+ALIKE = 0.95  # of the strongest weight is as strong, to the eye
 TICK = 9  # characters of a time scale from one number to the next, at least
 
 
@@ -35,20 +37,23 @@ def _table(map_: AttentionMap, width: int) -> str:
     margin = max(map(_cells, names)) + 1
     per_block = max(1, (width - margin) // 2)
     top = map_.top(map_.mean)
-    weights = (map_.mean / top).tolist()
+    shades = [_shades(row) for row in (map_.mean / top).tolist()]
+    every = range(0, len(map_.columns), per_block)
+    marked = [first for first in every if any("".join(row[first : first + per_block]).strip() for row in shades)]
     blocks = []
-    for first in range(0, len(map_.columns), per_block):
+    for first in marked or every:
         labels = [short(label) for label in map_.columns.labels[first : first + per_block]]
         height = max(len(label) for label in labels)
         lines = [
             " " * margin + "".join(_fill(label.rjust(height)[line], 2) for label in labels).rstrip()
             for line in range(height)
         ]
-        for name, row in zip(names, weights, strict=True):
-            shades = "".join(2 * _shade(value) for value in row[first : first + per_block])
-            lines.append(_fill(name, margin) + shades.rstrip())
+        for name, row in zip(names, shades, strict=True):
+            lines.append(_fill(name, margin) + "".join(2 * each for each in row[first : first + per_block]).rstrip())
         blocks.append("\n".join(lines))
-    return "\n\n".join(blocks) + f"\n█ is {percent(top)}"
+    hidden = sum(min(per_block, len(map_.columns) - first) for first in every if marked and first not in marked)
+    left_out = f"; {hidden} columns in which nothing is marked are left out" if hidden else ""
+    return "\n\n".join(blocks) + f"\n█ is {percent(top)}{left_out}"
 
 
 def _pictures(map_: AttentionMap, grid: Grid, width: int) -> str:
@@ -91,8 +96,8 @@ def _over_time(map_: AttentionMap, width: int) -> str:
     weights = fitted.mean
     top = fitted.top(weights)
     lines = [
-        _fill(_visible(label), margin) + "".join(each * _shade(value / top) for value in row).rstrip()
-        for label, row in zip(fitted.rows.labels, weights.tolist(), strict=True)
+        _fill(_visible(label), margin) + "".join(each * shade for shade in _shades(row)).rstrip()
+        for label, row in zip(fitted.rows.labels, (weights / top).tolist(), strict=True)
     ]
     lines.append(" " * margin + _scale(time.seconds / each, each * len(time)))
     joined = "" if time is map_.columns else f", a column is {time.seconds / each:.2g} s"
@@ -135,6 +140,13 @@ def _cut(label: str, width: int) -> str:
 
 def _visible(label: str) -> str:
     return short(label) if label.strip() else "␣"  # between letters a space is a row like all others
+
+
+def _shades(row: Sequence[float]) -> list[str]:
+    """Of a row's weights; where it is strongest, it is never blank, however weak that is beside other rows."""
+    enough = ALIKE * max(row)
+    least = 1 / len(SHADES)  # of the lightest shade
+    return [_shade(max(weight, least) if 0 < weight >= enough else weight) for weight in row]
 
 
 def _shade(weight: float) -> str:

@@ -30,8 +30,8 @@ def chrf(answers: Sequence[str], references: Sequence[Sequence[str]], *, interva
 def paired_p_value(first: Sequence[str], second: Sequence[str], references: Sequence[Sequence[str]]) -> float:
     """How probable so large a difference in BLEU is by chance: paired bootstrap resampling (Koehn 2004) by
     sacrebleu."""
-    if list(first) == list(second):
-        return 1.0  # nothing to resample: sacrebleu would count no larger difference and call it significant
+    if bleu(first, references).value == bleu(second, references).value:
+        return 1.0  # sacrebleu counts differences larger than this one, finds few, and would call none significant
     known: Any = streams(first, references)
     test = PairedTest(
         [("first", list(first)), ("second", list(second))],
@@ -58,5 +58,6 @@ def _score(
 ) -> Score:
     known: Any = streams(answers, references)  # sacrebleu takes None for a missing reference, its types do not say so
     found = metric.corpus_score(answers, known, n_bootstrap=RESAMPLES if interval else 1)
-    ends = (float(found._mean - found._ci), float(found._mean + found._ci)) if interval else None
+    mean, half = float(found._mean), float(found._ci)  # of few sentences it would go beyond what a score can be
+    ends = (max(0.0, mean - half), min(100.0, mean + half)) if interval else None
     return Score(name, float(found.score), ends, str(metric.get_signature()))

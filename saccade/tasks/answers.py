@@ -33,6 +33,7 @@ from saccade.decode import (
 from saccade.errors import SaccadeError
 from saccade.models.shapes import Memory
 from saccade.nn.cache import Past
+from saccade.tasks.base import Prediction
 
 AT_ONCE = 64  # answers searched together
 SMALLEST_INCLUDING_BEAM = 4  # places for hypotheses with and without what an answer must include
@@ -51,6 +52,11 @@ def method_of(settings: DecodeSettings) -> Method:
     if settings.beam == 1:
         return Greedy()
     return Beam(settings.beam, length_penalty=settings.length_penalty)
+
+
+def validation_method(settings: DecodeSettings) -> Method:
+    """The search that a recipe asks for while it is trained."""
+    return method_of(settings.model_copy(update={"beam": settings.valid_beam}))
 
 
 @dataclass(frozen=True)
@@ -119,6 +125,15 @@ def search_answers(
         for number, hypotheses in zip(chunk, found, strict=True):
             answers[number] = hypotheses
     return answers
+
+
+def best_tokens(prediction: Prediction) -> list[int]:
+    """What a search wrote, as it wrote it: the same text can be spelled with other tokens, which nobody chose."""
+    if prediction.refusal is not None:
+        raise SaccadeError(prediction.refusal)
+    found = prediction.answers[0].hypothesis
+    assert found is not None, "it was searched for"
+    return list(found.tokens)
 
 
 def wanted_answers(method: Method | None) -> int:

@@ -23,7 +23,7 @@ from saccade.data.images import Pixels
 from saccade.data.pictures import told
 from saccade.data.readers import hash_of
 from saccade.data.vocab import END, START, Pieces
-from saccade.decode import Beam, Greedy, Hypothesis, Method
+from saccade.decode import Hypothesis, Method
 from saccade.errors import SaccadeError
 from saccade.maps.record import watched
 from saccade.maps.render import AttentionMap
@@ -34,7 +34,7 @@ from saccade.models import CAPTIONERS
 from saccade.models.shapes import EncoderDecoder
 from saccade.nn.losses import doubly_stochastic
 from saccade.tasks.alignment import cross_attentions
-from saccade.tasks.answers import Plan
+from saccade.tasks.answers import Plan, validation_method
 from saccade.tasks.base import Loss, Prediction, Scores, Term
 from saccade.tasks.sights import look_while_describing, predictions_of, search_descriptions
 from saccade.tasks.space import as_batch, looked_once
@@ -167,10 +167,7 @@ class CaptionImages:
     def score(self, model: EncoderDecoder) -> Scores:
         """Of some validation images, chosen by hash."""
         chosen = sorted(self.pictures("valid"), key=lambda each: hash_of(each.name))[: self.settings.valid_examples]
-        decode = self.recipe.decode
-        beam = Beam(decode.valid_beam, length_penalty=decode.length_penalty)
-        method = Greedy() if decode.valid_beam == 1 else beam
-        found = self._answers(model, [each.image for each in chosen], method)
+        found = self._answers(model, [each.image for each in chosen], validation_method(self.recipe.decode))
         answers = [self.vocabulary.decode(hypotheses[0].tokens) for hypotheses in found]
         references = [each.captions for each in chosen]
         values = {

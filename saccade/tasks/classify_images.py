@@ -75,7 +75,6 @@ class ClassifyImages:
             )
         self.labels: tuple[str, ...] = ()
         self._known: dict[str, Labelled] = {}  # parts of the data that were read
-        self._scored: dict[str, Pixels] = {}  # images of the data that were answered, to be looked at by name
 
     @property
     def size(self) -> int:
@@ -155,7 +154,8 @@ class ClassifyImages:
         }
 
     def predict(self, model: EncoderOnly, inputs: Sequence[str], method: Method | None = None) -> list[Prediction]:
-        """Labels of image files, the most probable first; the score is the probability."""
+        """Labels of image files, or of images of the validation part by name, the most probable first; the score is the
+        probability."""
         found = self._read(inputs)
         readable = [pixels for pixels in found if not isinstance(pixels, str)]
         ranked = iter(self._ranked(model, readable, wanted_answers(method)))
@@ -230,10 +230,18 @@ class ClassifyImages:
         return self._known[part]
 
     def _read(self, inputs: Sequence[str]) -> list[Pixels | str]:
-        """Pixels of files, or of images that were scored and are called by their name; or why there are none."""
-        others = [name for name in inputs if name not in self._scored]
-        files = iter(read_files(others, size=self.size, fit=self.settings.fit))
-        return [self._scored[name] if name in self._scored else next(files) for name in inputs]
+        """Pixels of files, or of images of the validation part by name; or why there are none."""
+        files = read_files(inputs, size=self.size, fit=self.settings.fit)
+        known = self._named() if any(isinstance(seen, str) for seen in files) else {}
+        return [
+            known.get(name, seen) if isinstance(seen, str) else seen for name, seen in zip(inputs, files, strict=True)
+        ]
+
+    def _named(self) -> dict[str, Pixels]:
+        try:
+            return {picture.name: picture.pixels for picture in self.examples("valid")}
+        except SaccadeError:  # a model is used where its data is not
+            return {}
 
     def _ranked(self, model: EncoderOnly, pixels: Sequence[Pixels], best: int) -> list[tuple[Answer, ...]]:
         """The most probable labels of each image."""
@@ -250,6 +258,5 @@ class ClassifyImages:
     def _answered(self, model: EncoderOnly, split: str) -> tuple[list[str], list[str]]:
         """The model's answers for a part of the data, and the truth."""
         pictures = self.examples(split)
-        self._scored = {picture.name: picture.pixels for picture in pictures}
         ranked = self._ranked(model, [picture.pixels for picture in pictures], 1)
         return [best.text for (best,) in ranked], [self.labels[picture.label] for picture in pictures]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -53,10 +54,13 @@ def continue_texts(
             method = replace(how.method, numbers=numbers) if isinstance(how.method, Sample) else how.method
             heard = [list(prompts[number]) for number in numbers]
             begun = _pass(model, lexicon, heard, [how.tokens] * len(heard), replace(how, method=method), tell)
-            found += [
-                [_finished(model, lexicon, prompt, each, (number, place), how, tell) for place, each in enumerate(best)]
-                for number, prompt, best in zip(numbers, heard, begun, strict=True)
-            ]
+            for number, prompt, best in zip(numbers, heard, begun, strict=True):
+                whole = [
+                    _finished(model, lexicon, prompt, each, (number, place), how, tell)
+                    for place, each in enumerate(best)
+                ]
+                # as a search sorts what it finds within one window
+                found.append(sorted(whole, key=lambda each: (each.stopped not in ("eos", "stop"), -each.score)))
     return found
 
 
@@ -96,9 +100,11 @@ def _finished(
             [left],
             replace(how, method=_alone(how.method, passes, number)),
             None if tell is None else grown,
+            written,
         )[0][0]
         scores = begun.token_scores + more.token_scores
-        begun = Hypothesis(written + more.tokens, begun.score + more.score, scores, more.stopped)
+        rank = how.method.rank(math.fsum(scores), len(scores))
+        begun = Hypothesis(written + more.tokens, rank, scores, more.stopped)
     return begun
 
 
@@ -117,8 +123,9 @@ def _pass(
     limits: Sequence[int],
     how: Continuation,
     tell: Callable[[Sequence[int]], None] | None,
+    written: tuple[int, ...] = (),
 ) -> list[list[Hypothesis]]:
-    """As far as the window reaches."""
+    """As far as the window reaches. A text to stop at may begin in what was `written` in the windows before."""
     read = [_fitting(prompt, how) for prompt in prompts]
     # the last token written is not read, so a window holds one more than it reads
     rooms = [min(limit, how.window - len(prompt) + 1) for prompt, limit in zip(read, limits, strict=True)]
@@ -126,7 +133,8 @@ def _pass(
     forbidden = {marks.pad, marks.start, marks.mask, marks.end} - ({marks.end} if lexicon.published_ids else set())
 
     def stops(tokens: Sequence[int]) -> bool:
-        return any(text in lexicon.decode(tokens[-(len(text) + HELD_PIECES) :]) for text in how.stop)
+        held = {text: len(text) + HELD_PIECES for text in how.stop}
+        return any(text in lexicon.decode([*written[-last:], *tokens][-last:]) for text, last in held.items())
 
     def heard(live: Live) -> None:
         if tell is not None and len(live.tokens):

@@ -88,7 +88,10 @@ def _filled(cloze: Cloze, lexicon: Lexicon, best: int, ask: Ask) -> list[Answer]
         log_p[:, list(lexicon.marks.names)] = -torch.inf  # they are no text
         if word is not None:
             log_p[:, begins != word] = -torch.inf
-        top = log_p.topk(best if number == 0 else 1, dim=1)
+        allowed = int((log_p > -torch.inf).sum(1).min())
+        if not allowed:
+            raise SaccadeError(f"the vocabulary has nothing that could stand in gap {number + 1}")
+        top = log_p.topk(min(best, allowed) if number == 0 else 1, dim=1)
         tokens = tokens.repeat_interleave(top.values.shape[1], 0)
         tokens[:, gap] = top.indices.flatten()
         score = (score[:, None] + top.values).flatten()

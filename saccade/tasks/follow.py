@@ -22,6 +22,7 @@ from saccade.metrics import Score, accuracy
 from saccade.metrics.score import exchanged
 from saccade.models import MODELS
 from saccade.models.shapes import EncoderDecoder
+from saccade.tasks.answers import best_tokens
 from saccade.tasks.base import Loss, Prediction, Scores
 from saccade.tasks.pairs import Pair, answer_pairs, collate_pairs, look_at_pair, predict_pairs
 from saccade.tasks.written import WrittenBatch, written_loss
@@ -136,8 +137,8 @@ class Follow:
         self, model: EncoderDecoder, text: str, target: str | None = None, *, pieces: bool = False
     ) -> list[AttentionMap]:
         commands, actions = self.vocabularies
-        wanted = self.predict(model, [text])[0].text if target is None else target
-        return look_at_pair(model, commands.encode(text), actions.encode(wanted), self.vocabularies, pieces=pieces)
+        written = best_tokens(self.predict(model, [text])[0]) if target is None else actions.encode(target)
+        return look_at_pair(model, commands.encode(text), written, self.vocabularies, pieces=pieces)
 
     def _answered(self, model: EncoderDecoder, split: str) -> list[tuple[str, str, str]]:
         """Command, answer and truth."""

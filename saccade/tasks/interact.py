@@ -24,7 +24,6 @@ from saccade.config import Recipe
 from saccade.config.interaction import InteractSettings, ShowAttendInteractSettings
 from saccade.data.gridworld import ACTIONS, COLOURS, PARTS, PIXELS, Move, World, demonstrate, make_world, render, solve
 from saccade.data.images import Pixels, read_image
-from saccade.data.pictures import is_image
 from saccade.decode import Method, Sample
 from saccade.errors import SaccadeError, did_you_mean
 from saccade.maps.record import record
@@ -37,7 +36,7 @@ from saccade.tasks.acting import Episode, Policy, act, misled
 from saccade.tasks.answers import at_rest, wanted_answers
 from saccade.tasks.base import Answer, Loss, Prediction, Scores, Term
 from saccade.tasks.sights import look_at_image
-from saccade.tasks.space import as_batch, in_parts
+from saccade.tasks.space import as_batch, in_parts, names_image
 from saccade.tasks.written import load_most_frequent, save_most_frequent
 
 INPUT = re.compile(rf"\s*(?:(?P<part>{'|'.join(PARTS)})\s+)?(?:world\s+)?(?P<number>\d{{1,9}})\s*")
@@ -240,7 +239,7 @@ class Interact:
         """A world, or the pixels of an image, or what is wrong with the input."""
         if found := INPUT.fullmatch(text):
             return self.world(int(found["number"]), found["part"] or "test")
-        if not is_image(text):
+        if not names_image(text):
             return (
                 f"{text!r} is not understood: a world of the test part by its number is expected, as in 'world 17', "
                 f"one of another part, as in 'valid 17', or an image file of {self.size} x {self.size} pixels"

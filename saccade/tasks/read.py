@@ -29,7 +29,7 @@ from saccade.metrics.reading import SHORTEST, letters_and_digits
 from saccade.metrics.score import exchanged
 from saccade.models import CAPTIONERS
 from saccade.models.shapes import EncoderDecoder
-from saccade.tasks.answers import Plan, method_of
+from saccade.tasks.answers import Plan, validation_method
 from saccade.tasks.base import Loss, Prediction, Scores
 from saccade.tasks.sights import look_while_describing, predictions_of, search_descriptions
 from saccade.tasks.space import as_batch
@@ -167,10 +167,7 @@ class ReadWords:
     def score(self, model: EncoderDecoder) -> Scores:
         """Of some validation words, chosen by hash."""
         chosen = sorted(self.words("valid"), key=lambda each: hash_of(each.name))[: self.settings.valid_examples]
-        decode = self.recipe.decode
-        found = self._answers(
-            model, [each.image for each in chosen], method_of(decode.model_copy(update={"beam": decode.valid_beam}))
-        )
+        found = self._answers(model, [each.image for each in chosen], validation_method(self.recipe.decode))
         answers = [self.vocabulary.decode(hypotheses[0].tokens) for hypotheses in found]
         references = [each.text for each in chosen]
         values = {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from saccade.config import Recipe
 from saccade.config.tasks import RearrangeSettings
-from saccade.data.toy import ANSWERS, Split, sequences, symbol_names
+from saccade.data.toy import ANSWERS, sequences, symbol_names
 from saccade.data.vocab import SPECIALS, Symbols
 from saccade.decode import Method
 from saccade.errors import SaccadeError
@@ -15,9 +15,13 @@ from saccade.maps.render import AttentionMap
 from saccade.metrics import Score, accuracy
 from saccade.models import MODELS
 from saccade.models.shapes import EncoderDecoder
+from saccade.tasks.answers import best_tokens
 from saccade.tasks.base import Loss, Prediction, Scores
 from saccade.tasks.pairs import Pair, answer_pairs, collate_pairs, look_at_pair, predict_pairs
 from saccade.tasks.written import WrittenBatch, written_loss
+
+PARTS = ("train", "valid", "test")
+TEST_SEED = 1_000_003  # added to the seed for the test part, which is as large as that for validation
 
 
 class Rearrange:
@@ -43,14 +47,15 @@ class Rearrange:
 
     def examples(self, split: str) -> Sequence[Pair]:
         settings = self.settings
-        part: Split = "train" if split == "train" else "valid"
+        if split not in PARTS:
+            raise SaccadeError(f"there is no part called {split!r}; there are {', '.join(PARTS)}")
         numbers = sequences(
-            settings.train_examples if part == "train" else settings.valid_examples,
+            settings.train_examples if split == "train" else settings.valid_examples,
             symbols=settings.symbols,
             shortest=settings.shortest,
             longest=settings.longest,
-            seed=settings.seed,
-            split=part,
+            seed=settings.seed + (TEST_SEED if split == "test" else 0),
+            split="train" if split == "train" else "valid",
         )
         sources = [[number + len(SPECIALS) for number in sequence] for sequence in numbers]
         return [(source, ANSWERS[settings.kind](source)) for source in sources]
@@ -73,7 +78,21 @@ class Rearrange:
 
     def score(self, model: EncoderDecoder) -> Scores:
         """The share of sequences that are right from first to last symbol, and the share of right symbols."""
-        pairs = self.examples("valid")
+        return self._scored(model, "valid")
+
+    def evaluate(self, model: EncoderDecoder, split: str) -> Sequence[Score]:
+        samples = self._scored(model, split).samples
+        return [accuracy([answer for _, answer, _ in samples], [truth for _, _, truth in samples])]
+
+    def look(
+        self, model: EncoderDecoder, text: str, target: str | None = None, *, pieces: bool = False
+    ) -> list[AttentionMap]:
+        encode = self.vocabulary.encode
+        written = best_tokens(self.predict(model, [text])[0]) if target is None else encode(target)
+        return look_at_pair(model, encode(text), written, (self.vocabulary, self.vocabulary), pieces=pieces)
+
+    def _scored(self, model: EncoderDecoder, split: str) -> Scores:
+        pairs = self.examples(split)
         found = answer_pairs(model, [source for source, _ in pairs], self.recipe.decode, self.vocabulary)
         answers = [hypotheses[0].tokens for hypotheses in found]
         exact = right = total = 0
@@ -84,16 +103,3 @@ class Rearrange:
         decode = self.vocabulary.decode
         samples = [(decode(s), decode(a), decode(t)) for (s, t), a in zip(pairs, answers, strict=True)]
         return Scores("exact", {"exact": exact / len(pairs), "symbols": right / total}, samples)
-
-    def evaluate(self, model: EncoderDecoder, split: str) -> Sequence[Score]:  # noqa: ARG002 - there is one such part
-        samples = self.score(model).samples
-        return [accuracy([answer for _, answer, _ in samples], [truth for _, _, truth in samples])]
-
-    def look(
-        self, model: EncoderDecoder, text: str, target: str | None = None, *, pieces: bool = False
-    ) -> list[AttentionMap]:
-        source = self.vocabulary.encode(text)
-        wanted = self.predict(model, [text])[0].text if target is None else target
-        return look_at_pair(
-            model, source, self.vocabulary.encode(wanted), (self.vocabulary, self.vocabulary), pieces=pieces
-        )

@@ -21,6 +21,7 @@ from saccade.errors import SaccadeError
 from saccade.maps.record import record
 from saccade.maps.render import AttentionMap, Tokens
 from saccade.metrics import Score, bootstrap_interval
+from saccade.metrics.score import exchanged
 from saccade.models.kernel import KernelRegression
 from saccade.tasks.answers import at_rest, refuse_target, wanted_answers
 from saccade.tasks.base import Answer, Loss, Prediction, Scores, Term
@@ -143,12 +144,11 @@ class Regress:
             return Score(name, root(squares), bootstrap_interval(squares, root), "percent of the target's deviation")
 
         answers = self._answers(model, valid[:, :-1])
-        turned = np.roll(answers, len(answers) // 2)
         return [
             error("error", answers),
             error("error of a Gaussian process with the same kernel", self.process(model, valid[:, :-1])),
             error("error of the mean (baseline)", np.full(len(truth), train[:, -1].mean())),
-            error("error with inputs shuffled (control)", turned),
+            error("error with inputs shuffled (control)", np.array(exchanged(answers.tolist()))),
         ]
 
     def look(

@@ -15,14 +15,14 @@ from saccade.config.sound import ListenAttendSpellSettings, SpeechTransformerSet
 from saccade.data.readers import hash_of, warn_of_broken
 from saccade.data.speech import PARTS, Part, Speech, open_speech
 from saccade.data.vocab import Characters
-from saccade.decode import Beam, Greedy, Hypothesis, Method
+from saccade.decode import Hypothesis, Method
 from saccade.errors import SaccadeError
 from saccade.maps.render import AttentionMap
 from saccade.metrics import Score, accuracy, character_error_rate, word_error_rate
 from saccade.metrics.score import exchanged
 from saccade.models import SPEECH_MODELS
 from saccade.models.shapes import EncoderDecoder, Memory
-from saccade.tasks.answers import Plan, at_rest, search_answers
+from saccade.tasks.answers import Plan, at_rest, search_answers, validation_method
 from saccade.tasks.base import Loss, Prediction, Scores
 from saccade.tasks.hearing import FRAMES, Hearing, padded_frames
 from saccade.tasks.written import (
@@ -109,10 +109,11 @@ class Transcribe:
             f"{len(texts):,} recordings, {seconds / 60:,.1f} minutes, to train on; {len(heard['valid']):,} to validate",
             f"{len(self._vocabulary.characters)} characters",
         ]
-        reasons = list(self.speech.left_out.values())
-        if reasons:
-            notes += [f"left out: {len(reasons):,} recordings", *reasons[:NAMED]]
-            notes += [f"... and {len(reasons) - NAMED:,} more"] if len(reasons) > NAMED else []
+        for part in heard:
+            reasons = list(self.speech.left_out[part].values())
+            if reasons:
+                notes += [f"left out of the part {part}: {len(reasons):,} recordings", *reasons[:NAMED]]
+                notes += [f"... and {len(reasons) - NAMED:,} more"] if len(reasons) > NAMED else []
         return notes
 
     def load(self, directory: Path) -> None:
@@ -126,7 +127,7 @@ class Transcribe:
         part = _part(split)
         if part not in self._parts:
             self._parts[part] = self._encoded(self._heard(part))
-            warn_of_broken(list(self.speech.left_out.values()), part, self.settings.data)
+            warn_of_broken(list(self.speech.left_out[part].values()), part, self.settings.data)
         return self._parts[part]
 
     def length(self, example: Example) -> int:
@@ -164,9 +165,7 @@ class Transcribe:
     def score(self, model: EncoderDecoder) -> Scores:
         """Error rates of some validation recordings, chosen by hash; `words`, which decides, is 1 - WER."""
         chosen = sorted(self.examples("valid"), key=lambda each: hash_of(each.name))[: self.settings.valid_examples]
-        decode = self.recipe.decode
-        beam = Beam(decode.valid_beam, length_penalty=decode.length_penalty)
-        found = self._answers(model, [each.frames for each in chosen], Greedy() if decode.valid_beam == 1 else beam)
+        found = self._answers(model, [each.frames for each in chosen], validation_method(self.recipe.decode))
         answers = [self.vocabulary.decode(hypotheses[0].tokens) for hypotheses in found]
         references = [each.text for each in chosen]
         wer, cer = (rate(answers, references).value for rate in (word_error_rate, character_error_rate))

@@ -19,13 +19,14 @@ from saccade.data.aligner import Aligner, Links, read_links
 from saccade.data.names import others_like, renamed, shared_name
 from saccade.data.readers import Encoding, TextPair, hash_of, hold_out, read_pairs, references_of
 from saccade.data.vocab import Pieces
-from saccade.decode import Beam, Greedy, Method
+from saccade.decode import Method
 from saccade.errors import SaccadeError
 from saccade.maps.render import AttentionMap
 from saccade.metrics import Score, bleu, chrf
 from saccade.models import MODELS
 from saccade.models.shapes import EncoderDecoder
 from saccade.tasks.alignment import AlignedBatch, Choice, aligned_batch, choose_attention, guided_loss, piece_links
+from saccade.tasks.answers import best_tokens, validation_method
 from saccade.tasks.base import Loss, Prediction, Scores
 from saccade.tasks.pairs import answer_pairs, collate_pairs, look_at_pair, predict_pairs
 from saccade.tasks.starting import adopt_all
@@ -207,9 +208,7 @@ class Translate:
             raise SaccadeError(f"every validation sentence is longer than task.longest, {self.settings.longest} pieces")
         sources = sorted(fitting, key=hash_of)[: self.settings.valid_examples]
         decode = self.recipe.decode
-        beam = Beam(decode.valid_beam, length_penalty=decode.length_penalty)
-        method = Greedy() if decode.valid_beam == 1 else beam
-        found = answer_pairs(model, self.pieces.encode_all(sources), decode, self.pieces, method)
+        found = answer_pairs(model, self.pieces.encode_all(sources), decode, self.pieces, validation_method(decode))
         answers = [self.pieces.decode(hypotheses[0].tokens) for hypotheses in found]
         known = [references[source] for source in sources]
         samples = [(source, answer, refs[0]) for source, answer, refs in zip(sources, answers, known, strict=True)]
@@ -228,9 +227,8 @@ class Translate:
     def look(
         self, model: EncoderDecoder, text: str, target: str | None = None, *, pieces: bool = False
     ) -> list[AttentionMap]:
-        wanted = self.predict(model, [text])[0].text if target is None else target
-        vocabularies = (self.pieces, self.pieces)
-        return look_at_pair(model, self.pieces.encode(text), self.pieces.encode(wanted), vocabularies, pieces=pieces)
+        written = best_tokens(self.predict(model, [text])[0]) if target is None else self.pieces.encode(target)
+        return look_at_pair(model, self.pieces.encode(text), written, (self.pieces, self.pieces), pieces=pieces)
 
     def conclude(self, model: EncoderDecoder) -> dict[str, Any]:
         """Which attention shows alignment best, by links between words that the training pairs alone teach."""

@@ -25,12 +25,14 @@ from saccade.data.readers import hash_of
 from saccade.data.routes import Paragraph, Route, read_plans, read_routes, routes_of
 from saccade.data.vocab import SPECIALS, Symbols
 from saccade.data.world import ACTIONS, FloorPlan, Pose, World
-from saccade.decode import Beam, Greedy, Hypothesis, Method
+from saccade.decode import Hypothesis, Method
 from saccade.errors import SaccadeError, did_you_mean
 from saccade.maps.render import AttentionMap, Steps, Tokens
 from saccade.metrics import Score, accuracy, bootstrap_interval
+from saccade.metrics.score import exchanged
 from saccade.models import WALKERS
 from saccade.models.shapes import EncoderDecoder
+from saccade.tasks.answers import validation_method
 from saccade.tasks.base import Answer, Loss, Prediction, Scores
 from saccade.tasks.pairs import Pair, answer_pairs, collate_pairs
 from saccade.tasks.written import WrittenBatch, look_while_writing, written_loss
@@ -38,7 +40,6 @@ from saccade.tasks.written import WrittenBatch, look_while_writing, written_loss
 INPUT = re.compile(r"\s*(?P<map>\S+)\s+(?P<x>-?\d+)\s+(?P<y>-?\d+)\s+(?P<heading>-?\d+)\s*:(?P<text>.*)", re.DOTALL)
 UNKNOWN = "<unknown>"  # what all rare words are to the model
 STOP = "stop"  # the end of an answer, as people call it
-SHUFFLE = 12345  # seed of the control
 
 
 class FollowRoutes:
@@ -171,10 +172,8 @@ class FollowRoutes:
         ]
 
     def score(self, model: EncoderDecoder) -> Scores:
-        decode = self.recipe.decode
-        method = Greedy() if decode.valid_beam == 1 else Beam(decode.valid_beam, length_penalty=decode.length_penalty)
         routes = [way for route in self.routes("valid") for way in self._starts(route)]
-        walks = self._walks(model, routes, [route.text for route in routes], method)
+        walks = self._walks(model, routes, [route.text for route in routes], validation_method(self.recipe.decode))
         right = [self._arrived(walk, route) for walk, route in zip(walks, routes, strict=True)]
         samples = [
             (_asked(route), " ".join([*walk, STOP]), " ".join([*(self.world.actions(route.way) or ["?"]), STOP]))
@@ -194,9 +193,7 @@ class FollowRoutes:
         usual = [each[0][0] for each in by_start]
         known = (self.world.actions(route.way) for route in self.routes("train"))
         frequent = Counter(tuple(actions) for actions in known if actions is not None).most_common(1)[0][0]
-        order = np.random.default_rng(SHUFFLE).permutation(len(routes))
-        others = dict(zip(order.tolist(), np.roll(order, 1).tolist(), strict=True))  # nobody keeps the own one
-        turned = self._walks(model, routes, [routes[others[number]].text for number in range(len(routes))])
+        turned = self._walks(model, routes, exchanged([route.text for route in routes]))
 
         def score(name: str, walks: Sequence[Sequence[str]]) -> Score:
             hits = [self._arrived(walk, route) for walk, route in zip(walks, routes, strict=True)]

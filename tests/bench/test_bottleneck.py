@@ -74,7 +74,7 @@ def test_command(tmp_path, small):
 
 def test_table_fits_a_terminal():
     full = [
-        bottleneck.Accuracy(model, length, 200, 200, 1.0, *bottleneck.wilson(200, 200))
+        bottleneck.Accuracy(model, length, 200, 200, 1.0, *wilson_interval(200, 200))
         for model in bottleneck.CONTESTANTS
         for length in (2, 40)
     ]

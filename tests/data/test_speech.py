@@ -85,7 +85,7 @@ def test_a_broken_recording_of_a_digit_is_left_out_by_name(digits: Path) -> None
     speech = opened(digits, strings=300)
     names = {name for each in speech.read("train") for name in each.name.split("+")}
     assert not names & {"3_ann_20", "3_ann_21"}
-    reasons = sorted(speech.left_out.values())
+    reasons = sorted(speech.left_out["train"].values())
     assert len(reasons) == 2
     assert "3_ann_20.wav: cut short" in reasons[0]
     assert "3_ann_21.wav: 16,000 samples a second, and those before it have 8,000" in reasons[1]
@@ -105,7 +105,8 @@ def test_broken_recordings_are_an_error_if_they_are_to_be_and_others_are_left_ou
     own = opened(listed, valid=str(write_tones(tmp_path / "valid", 2)), broken="refuse")
     with pytest.raises(SaccadeError, match=r"gone\.wav: cannot read: No such file.*; task\.broken=skip"):
         list(own.read("train"))
-    assert len(own.left_out) == 1 and "has no transcript" in next(iter(own.left_out.values()))
+    (told,) = own.left_out["train"].values()
+    assert "has no transcript" in told
 
 
 def test_a_pipe_in_a_list_is_left_out_and_not_waited_for(tmp_path: Path) -> None:
@@ -116,7 +117,20 @@ def test_a_pipe_in_a_list_is_left_out_and_not_waited_for(tmp_path: Path) -> None
     speech = opened(listed, valid=str(write_tones(tmp_path / "valid", 2)))
     assert speech.usual_rate() == 8000
     assert len(list(speech.read("train"))) == 8
-    assert [reason.split(": ")[-1] for reason in speech.left_out.values()] == ["not a plain file"] * 2
+    assert [reason.split(": ")[-1] for reason in speech.left_out["train"].values()] == ["not a plain file"] * 2
+
+
+def test_what_is_left_out_of_one_part_is_not_said_of_another(tmp_path: Path) -> None:
+    train, valid = write_tones(tmp_path, 3, name="train"), write_tones(tmp_path, 2, name="valid")
+    for listed, name in ((train, "gone"), (valid, "lost")):
+        listed.write_text(f"{name}.wav\tab\n{listed.read_text()}")
+    speech = opened(train, valid=str(valid))
+    assert [len(list(speech.read(part))) for part in PARTS[:2]] == [3, 2]
+    assert [[Path(name).name for name in speech.left_out[part]] for part in PARTS] == [["gone.wav"], ["lost.wav"], []]
+    valid.write_text("lost.wav\tab\n")
+    alone = opened(train, valid=str(valid))
+    assert not list(alone.read("valid")) and list(alone.read("train"))
+    assert "lost.wav" in str(alone.nothing("valid")) and "gone.wav" not in str(alone.nothing("valid"))
 
 
 def test_an_archive_of_something_else_is_refused(tmp_path: Path) -> None:
@@ -153,7 +167,7 @@ def test_own_lists_for_validation_and_test_are_used_and_never_trained_with(tmp_p
     train.write_text(train.read_text() + "valid/0.wav\tab\n")
     speech = opened(train, valid=str(valid), test=str(test))
     assert [len(list(speech.read(part))) for part in PARTS] == [5, 3, 2]
-    assert list(speech.left_out.values()) == [
+    assert list(speech.left_out["train"].values()) == [
         f"{tmp_path}/valid/0.wav: is in the validation or test list as well, and not trained with"
     ]
     with pytest.raises(SaccadeError, match="has no test part"):
@@ -169,7 +183,7 @@ def test_recordings_that_cannot_be_used_are_named_with_the_reason(tmp_path: Path
     path.write_text("\n".join([*bad, *path.read_text().splitlines()[1:]]) + "\n")
     speech = opened(path, longest=4.0)
     assert len(list(speech.read("train"))) + len(list(speech.read("valid"))) == 39
-    told = "\n".join(speech.left_out.values())
+    told = "\n".join(reason for part in PARTS for reason in speech.left_out[part].values())
     for reason in (
         "long.wav: 5.0 seconds; task.longest is 4",
         "empty.wav: 0 samples",
@@ -291,7 +305,7 @@ def test_a_recording_without_frames_or_with_wild_ones_is_left_out(tmp_path: Path
     np.savez(tmp_path / "train.npz", features=features, lengths=np.array([0, *[2] * 39]))
     speech = opened(tmp_path)
     assert sum(len(list(speech.read(part))) for part in PARTS[:2]) == 38
-    assert sorted(speech.left_out.values()) == [
+    assert sorted(reason for part in PARTS for reason in speech.left_out[part].values()) == [
         "a0-s0-b: has no frames",
         "a1-s1-b: has frames that are not finite",
     ]

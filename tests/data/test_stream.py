@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import pytest
@@ -43,6 +46,32 @@ def test_a_token_file_is_built_once_and_anew_for_another_text(tmp_path: Path, mo
         assert np.array_equal(token_file(source, LETTERS, cache=cache), first)
     source.write_text(TEXT + "one\n")
     assert len(token_file(source, LETTERS, cache=cache)) == len(first) + 4
+
+
+def test_others_may_read_a_token_file_if_the_umask_lets_them(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(TEXT)
+    for umask, mode in ((0o022, 0o644), (0o077, 0o600)):
+        before = os.umask(umask)
+        try:
+            token_file(tmp_path / "a.txt", LETTERS, cache=tmp_path / str(umask))
+        finally:
+            os.umask(before)
+        (place,) = (tmp_path / str(umask)).iterdir()
+        assert stat.S_IMODE(place.stat().st_mode) == mode
+
+
+def test_a_token_file_that_cannot_be_written_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(file: IO[bytes], _: np.ndarray) -> None:
+        file.write(b"half")
+        raise OSError("no space left")
+
+    (tmp_path / "a.txt").write_text(TEXT)
+    monkeypatch.setattr(np, "save", full)
+    with pytest.raises(OSError, match="no space left"):
+        token_file(tmp_path / "a.txt", LETTERS, cache=tmp_path / "cache")
+    assert not list((tmp_path / "cache").iterdir())
 
 
 def test_an_empty_text_and_a_missing_one_are_named(tmp_path: Path) -> None:

@@ -200,6 +200,19 @@ def test_check_finds_what_is_wrong(tmp_path: Path) -> None:
     assert not check_pairs(written(tmp_path / "e1", ["", ""]), written(tmp_path / "e2", ["", ""])).trainable
 
 
+def test_check_counts_control_characters_and_shows_no_row_of_what_is_not_so(tmp_path: Path) -> None:
+    good = [(f"phrase numéro {n}", f"sentence\tnumber {n}") for n in range(100)]
+    bad = [*good, ("un \x00 nul", "a nul"), ("rouge", "\x1b[31mred"), ("a\x85b", "next line")]
+    source, target = (written(tmp_path / side, [pair[n] for pair in bad]) for n, side in enumerate(("a.fr", "a.en")))
+    found = {finding.what: finding for finding in check_pairs(source, target).findings}
+    assert found["control characters, such as NUL and escape"].count == 3
+    assert found["control characters, such as NUL and escape"].severity == "look"
+    assert "\x1b" not in "".join(found["control characters, such as NUL and escape"].examples)
+    assert "no pairs at all" not in found
+    empty = written(tmp_path / "e", [])
+    assert check_pairs(empty, empty).findings[0].what == "no pairs at all"
+
+
 def test_check_sees_that_lines_have_slipped(tmp_path: Path) -> None:
     pairs = [(f"la page {n} du livre", f"the page {n} of the book") for n in range(200)]
     source = written(tmp_path / "a", [one for one, _ in pairs])

@@ -164,9 +164,10 @@ def test_rules_that_leave_nothing_end_with_constraint() -> None:
             log_p.fill_(-torch.inf)
 
     for method in METHODS.values():
-        for hypotheses in found(sequence_model("bahdanau"), method, rules=[only_once]):
-            assert {each.stopped for each in hypotheses} <= {"constraint", "eos"}
-            assert all(len(each.tokens) <= 1 for each in hypotheses)
+        hypotheses = [each for row in found(sequence_model("bahdanau"), method, rules=[only_once]) for each in row]
+        stopped = {each.stopped for each in hypotheses}
+        assert "constraint" in stopped and stopped <= {"constraint", "eos"}
+        assert all(len(each.tokens) == (each.stopped == "constraint") for each in hypotheses)
 
 
 def test_limits_are_each_sentences_own() -> None:

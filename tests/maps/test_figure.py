@@ -158,6 +158,41 @@ def test_a_single_table_shows_its_heads_only_when_asked() -> None:
     assert len([axes for axes in figure_of([map_], every_head=True).axes if axes.get_title()]) == 4
 
 
+def lines_of(maps: list[AttentionMap]) -> list[list[str]]:
+    """What stands in each line of a figure: names and heads."""
+    figure = figure_of(maps)
+    figure.draw_without_rendering()
+    lines: dict[float, list[str]] = {}
+    for axes in figure.axes:
+        if axes.get_title():
+            lines.setdefault(round(axes.get_position().y0, 2), []).append(" ".join(axes.get_title().split(",")[:-1]))
+    return list(lines.values())
+
+
+@pytest.mark.parametrize(("heads", "per_line"), [(2, 2), (4, 4), (8, 8), (12, 6)])
+def test_the_heads_of_one_attention_share_a_line_with_no_other(heads: int, per_line: int) -> None:
+    axis = Tokens(tuple("abcd"))
+    layers = [AttentionMap(f"layer {n}", torch.eye(4).expand(heads, -1, -1), axis, axis) for n in (1, 2)]
+    mean = AttentionMap("mean", torch.eye(4)[None], axis, axis)
+    first, *rest = lines_of([mean, *layers])
+    assert first == ["mean"]
+    assert [len(line) for line in rest] == [per_line] * (2 * heads // per_line)
+    assert all(len({title.split(" head\u00a0")[0].replace("\n", " ") for title in line}) == 1 for line in rest)
+
+
+def test_maps_of_one_head_stand_three_in_a_line() -> None:
+    assert [len(line) for line in lines_of([words_of(2, 4)] * 5)] == [3, 2]
+
+
+def test_many_heads_are_narrower_than_few() -> None:
+    axis = Tokens(tuple(f"w{number}" for number in range(30)))
+    few, many = (
+        figure_of([AttentionMap("map", torch.eye(30).expand(heads, -1, -1), axis, axis)], every_head=True)
+        for heads in (3, 8)
+    )
+    assert many.get_size_inches()[0] < 8 / 3 * 0.55 * few.get_size_inches()[0]
+
+
 def test_columns_that_are_images_have_them_above() -> None:
     names = Tokens(("one.jpg", "two.jpg"), (image(), 255 - image()))
     (axes,) = figure_of([AttentionMap("choice", torch.eye(2)[None], Tokens(("a", "b")), names)]).axes
@@ -178,7 +213,7 @@ def test_maps_of_all_kinds_share_a_page() -> None:
     figure = figure_of([caption(2, Grid(2, 2, image())), words, spoken("ab", 10)])
     figure.draw_without_rendering()
     boxes = [axes.get_position() for axes in figure.axes]
-    words = [f"words, head {head}, up\u00a0to\u00a0100%" for head in (1, 2)]
+    words = [f"words, head\u00a0{head}, up\u00a0to\u00a0100%" for head in (1, 2)]
     assert titles(figure.axes)[:5] == ["image", "w0", "w1", *words]
     wide, high = figure.bbox.width, figure.bbox.height
     for axes in figure.axes:

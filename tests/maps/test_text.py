@@ -69,6 +69,28 @@ def test_wide_characters_are_cut_at_the_frame() -> None:
     assert to_text(map_).splitlines()[1] == "猫猫…  a"
 
 
+def test_every_row_shows_where_it_is_strongest() -> None:
+    weights = torch.full((3, 10), 0.1)
+    weights[0] = torch.eye(10)[0]
+    weights[1, 7] = 0.12
+    map_ = AttentionMap("map", weights[None], Tokens(("sharp", "weak", "even")), Tokens(tuple("abcdefghij")))
+    assert to_text(map_).splitlines()[2:-1] == ["sharp ██", f"weak  {14 * ' '}░░", f"even  {20 * '░'}"]
+    heard = AttentionMap("map", weights[None], map_.rows, Frames(10, 0.1))
+    assert to_text(heard).splitlines()[1:4] == ["sharp ██", f"weak  {14 * ' '}░░", f"even  {20 * '░'}"]
+
+
+def test_blocks_in_which_nothing_is_marked_are_left_out() -> None:
+    places = Tokens(tuple(f"w{number}" for number in range(45)))
+    weights = torch.full((45, 45), 0.001)
+    weights[:, 3] = weights[:, 44] = 1.0
+    lines = to_text(AttentionMap("map", weights[None], places, places), width=30).splitlines()
+    assert lines[-1] == "█ is 100%; 26 columns in which nothing is marked are left out"
+    assert [line.split()[0] for line in lines if line.startswith("w")] == 2 * [*places.labels]
+    assert all("█" in line for line in lines if line.startswith("w"))
+    nothing = AttentionMap("map", 0 * weights[None], places, places)
+    assert len(to_text(nothing, width=30).splitlines()) > 4 * 45
+
+
 def test_letters_are_seen_at_their_time() -> None:
     assert to_text(spoken("hi u", 8)).splitlines() == [
         "sound",

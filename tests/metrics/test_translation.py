@@ -31,5 +31,17 @@ def test_a_score_says_its_name_its_interval_and_how_it_was_counted() -> None:
     assert str(Score("BLEU", 12.34)) == "BLEU 12.3"
 
 
+def test_no_interval_goes_beyond_what_a_score_can_be() -> None:
+    answers = ["the cat sat down", "oh", "the dog ran off with it"]
+    low, high = bleu(answers, [[answer] for answer in answers], interval=True).interval or (-1.0, 101.0)
+    assert 0.0 <= low < high <= 100.0
+
+
 def test_the_same_answers_do_not_differ_by_chance() -> None:
     assert paired_p_value(["a b"], ["a b"], [["a c"]]) == 1.0
+
+
+def test_other_answers_of_equal_score_do_not_differ() -> None:
+    first, second, references = ["a b", "c"], ["x", "y z"], [["one two three"], ["four five six"]]
+    assert bleu(first, references).value == bleu(second, references).value == 0.0
+    assert paired_p_value(first, second, references) == 1.0

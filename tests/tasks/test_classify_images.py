@@ -121,6 +121,18 @@ def test_a_broken_image_ends_a_training_that_asks_for_it(tmp_path: Path) -> None
         _prepared(task_of(data, "task.broken=refuse"), tmp_path)
 
 
+def test_a_validation_image_is_answered_by_its_name_whatever_was_asked_before(trained: api.Predictor) -> None:
+    task, model = ClassifyImages(trained.recipe), trained.model
+    task.labels = trained.task.labels
+    name = trained.task.examples("valid")[0].name
+    first, absent, endless = task.predict(model, [name, "no such image", "a" * 5000])
+    assert first.text in SHAPES
+    assert "no such image" in str(absent.refusal) and endless.refusal
+    task.evaluate(model, "test")
+    assert task.predict(model, [name])[0] == first
+    assert task.look(model, name)
+
+
 def _prepared(task: ClassifyImages, directory: Path) -> Sequence[str]:
     task.fitted()
     return task.prepare(directory)

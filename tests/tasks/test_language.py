@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from saccade import api
 from saccade.cli import app
 from saccade.config import load_recipe
-from saccade.decode import Beam, Greedy, Sample
+from saccade.decode import Beam, Greedy, Method, Sample
 from saccade.errors import RunWarning, SaccadeError
 from saccade.metrics.perplexity import perplexities
 from saccade.plan import plan
@@ -118,6 +118,30 @@ def test_beyond_its_window_a_text_slides_or_stops(run: Path) -> None:
     assert slid.text.startswith(stopped.text)
     with pytest.raises(SaccadeError, match="40 tokens and the window 24"):
         predictor.generate(["r" * 40], tokens=5, beyond="stop")
+
+
+@pytest.mark.parametrize("method", [Beam(3, best=3), Sample(answers=4, seed=1, temperature=3.0)])
+def test_a_continuation_over_several_windows_is_ranked_as_a_whole(run: Path, method: Method) -> None:
+    predictor = api.load(run)
+    lexicon = predictor.task.lexicon
+    (found,) = continue_texts(predictor.model, lexicon, [lexicon.encode("red")], Continuation(60, 24, method=method))
+    scores = [each.score for each in found]
+    assert [len(each.tokens) for each in found] == [60] * method.best
+    assert scores == pytest.approx([method.rank(each.log_probability, 60) for each in found])
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_a_text_to_stop_at_is_seen_across_two_windows(run: Path) -> None:
+    predictor = api.load(run)
+    method = Sample(seed=2, temperature=4.0)  # hardly anything is written twice
+    free = predictor.generate(["red"], tokens=40, method=method)[0].text
+    edge = 24 - 3 + 1  # letters that the first window has room for
+    stop = free[edge - 3 : edge + 2]
+    assert free.index(stop) == edge - 3
+    stopped = predictor.generate(["red"], tokens=40, method=method, stop=[stop])[0]
+    assert stopped.text == free[: edge - 3]
+    assert stopped.answers[0].stopped == "stop"
+    assert len(stopped.answers[0].hypothesis.tokens) == edge + 2
 
 
 def test_a_text_ends_before_what_it_is_to_stop_at(run: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from saccade.data.lexicon import Lexicon
 from saccade.decode import Beam, Sample
 from saccade.errors import SaccadeError
 from saccade.predictor import Predictor
-from saccade.tasks.filling import filled_in, read_gaps, spelled
+from saccade.tasks.filling import SPACES, filled_in, read_gaps, spelled
 from saccade.tasks.gaps import GapBatch
 from saccade.tasks.masked import Masked
 from tests.triples import assert_goes_on_with_other_text, assert_resumed_equals_whole, write_triples
@@ -162,6 +163,22 @@ def test_what_is_hidden_is_ranked(predictor: Predictor) -> None:
     log_p = model.output(model(read_gaps("ash [MASK] fir", task.lexicon, 18).tokens)).log_softmax(-1)[0, 2]
     filled = task.lexicon.encode(texts[0])[1]
     assert abs(float(log_p[filled].detach()) - scores[0]) < 1e-5
+
+
+def test_no_more_is_found_than_may_stand_there(predictor: Predictor) -> None:
+    lexicon = predictor.task.lexicon
+    (found,) = predictor.predict(["ash [MASK] fir"], Beam(width=999, best=999))
+    assert len(found.answers) == len(lexicon) - len(lexicon.marks.names)
+    assert len({answer.text for answer in found.answers}) == len(found.answers)
+    assert all(answer.score > -math.inf for answer in found.answers)
+    letters = Lexicon.learn(["ab"], "pieces", size=300)  # no piece of which begins like a word
+    begins = [each.startswith(SPACES) for each in letters.spellings()]
+
+    def ask(batch: GapBatch) -> Tensor:
+        return torch.zeros(int(batch.chosen.sum()), len(letters)).masked_fill(torch.tensor(begins), -torch.inf)
+
+    (refused,) = filled_in(["ab [MASK]"], letters, 18, Beam(2, best=2), ask)
+    assert refused.refusal == "the vocabulary has nothing that could stand in gap 1"
 
 
 def test_several_gaps_are_filled_from_left_to_right(predictor: Predictor) -> None:

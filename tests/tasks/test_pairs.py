@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
+import pytest
+import torch
+from torch import Tensor, nn
+
+from saccade import api
+from saccade.config import load_recipe
 from saccade.config.training import DecodeSettings
 from saccade.data.vocab import END, START, Symbols
-from saccade.decode import Beam, Hypothesis, Method
+from saccade.decode import Beam, Greedy, Hypothesis, Method
 from saccade.errors import SaccadeError
 from saccade.models.shapes import EncoderDecoder
-from saccade.tasks.answers import method_of
+from saccade.tasks.answers import method_of, validation_method
+from saccade.tasks.base import Answer, Prediction, Task
 from saccade.tasks.pairs import answer_pairs, collate_pairs
 from tests.laws.models import sequence_model
 
@@ -19,6 +26,24 @@ LETTERS = Symbols("abcdefgh")  # with the specials, the eleven tokens of the mod
 
 def answer(model: EncoderDecoder, settings: DecodeSettings, method: Method | None = None) -> list[list[Hypothesis]]:
     return answer_pairs(model, SOURCES, settings, LETTERS, method)
+
+
+class Hurry(nn.Module):
+    """An output that ends as soon as it may."""
+
+    def __init__(self, output: nn.Module):
+        super().__init__()
+        self.output = output
+
+    def forward(self, states: Tensor) -> Tensor:
+        logits = self.output(states)
+        return logits + 20 * nn.functional.one_hot(torch.tensor(END), logits.shape[-1])
+
+
+def hurried(model: EncoderDecoder) -> EncoderDecoder:
+    """The same model, of which no answer runs into its limit."""
+    model.output = Hurry(model.output)
+    return model
 
 
 def test_batches_are_padded_and_count_what_is_to_be_predicted() -> None:
@@ -72,6 +97,38 @@ def test_a_beam_of_one_in_a_recipe_is_greedy_search() -> None:
     assert method_of(DecodeSettings(beam=4)).width == 4
 
 
+def test_checkpoints_are_told_apart_by_a_search_of_their_own() -> None:
+    assert validation_method(DecodeSettings(beam=5)) == Greedy()
+    assert validation_method(DecodeSettings(valid_beam=3, length_penalty=0.6)) == Beam(3, length_penalty=0.6)
+
+
+def looking(kind: str, folder: Path) -> Task:
+    """A task that writes, with a vocabulary that knows a few words."""
+    data = folder / "pairs.tsv"
+    data.write_text("".join(f"red {word}\t{word} red\n" for word in ("dog", "house", "tree")))
+    settings = {"reverse": [], "follow-quick": [f"task.data={data}"]}
+    settings["translate"] = [f"task.source={data}", f"task.valid_source={data}", "task.pieces=300", "model.kind=luong"]
+    task = api.make_task(load_recipe(kind, settings[kind]))
+    task.prepare(folder)
+    return task
+
+
+@pytest.mark.parametrize("kind", ["reverse", "follow-quick", "translate"])
+def test_a_look_replays_what_was_written_token_by_token(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, written = looking(kind, tmp_path), [4, 3, 5]
+    found = Prediction("red dog", (Answer("dog", 0.0, Hypothesis(tuple(written), 0.0, (), "eos")),))
+    monkeypatch.setattr(task, "predict", lambda *_: [found])
+    maps = task.look(task.model(), "a b" if kind == "reverse" else "red dog", pieces=True)
+    vocabulary = {"reverse": "vocabulary", "translate": "pieces"}.get(kind)
+    target = task.vocabularies[1] if vocabulary is None else getattr(task, vocabulary)
+    assert maps[0].rows.labels == (*target.pieces(written), "<end>")
+    monkeypatch.setattr(task, "predict", lambda *_: [Prediction("red dog", refusal="too long")])
+    with pytest.raises(SaccadeError, match="too long"):
+        task.look(task.model(), "a b" if kind == "reverse" else "red dog")
+
+
 def test_training_mode_comes_back_after_prediction() -> None:
     model = sequence_model("transformer").train()
     answer(model, DecodeSettings())
@@ -81,12 +138,13 @@ def test_training_mode_comes_back_after_prediction() -> None:
 @pytest.mark.parametrize("name", ["luong", "convolutional", "transformer"])
 def test_an_answer_begins_contains_and_avoids_what_a_recipe_says(name: str) -> None:
     settings = DecodeSettings(beam=3, prefix="b c", must_include=("f g",), must_not_include=("a", "h h"))
-    for (best,) in answer(sequence_model(name), settings):
+    for (best,) in answer(hurried(sequence_model(name)), settings):
         text = LETTERS.decode(best.tokens)
         assert text.startswith("b c")
         assert "a" not in text
         assert "h h" not in text
-        assert "f g" in text or best.stopped == "length"
+        assert "f g" in text
+        assert best.stopped == "eos"
 
 
 def test_a_wish_that_is_met_anyway_changes_nothing() -> None:

@@ -13,6 +13,7 @@ from saccade.config import load_recipe
 from saccade.data.tables import curve, noisy_curve, read_table
 from saccade.errors import SaccadeError
 from saccade.formulas.scores import gaussian_kernel, gaussian_process_mean, kernel_regression
+from saccade.metrics.score import exchanged
 from saccade.tasks.regress import Regress
 
 
@@ -76,6 +77,18 @@ def test_the_gaussian_process_beside_it_is_the_formula(run: Path) -> None:
     )
     scaled = (task.process(model, x) - task._center[-1]) / task._spread[-1]  # type: ignore[arg-type]
     np.testing.assert_allclose(scaled, expected[:, 0].detach().numpy(), rtol=1e-6)
+
+
+def test_the_control_gives_everybody_anothers_answer(run: Path) -> None:
+    predictor = api.load(run)
+    task = predictor.task
+    assert isinstance(task, Regress)
+    valid = task.tables[1]
+    answers = task._answers(predictor.model, valid[:, :-1])  # type: ignore[arg-type]
+    *_, baseline, control = predictor.evaluate()
+    squares = (np.array(exchanged(answers.tolist())) - valid[:, -1]) ** 2
+    assert control.value == pytest.approx(100 * (squares.mean() / valid[:, -1].var()) ** 0.5)
+    assert control.value > baseline.value
 
 
 def test_a_table_of_ones_own_is_read_and_what_is_wrong_is_named(tmp_path: Path) -> None:
