@@ -398,6 +398,32 @@ def test_nothing_is_written_over_before_the_input_is_read(saccade, trained: Path
     assert "nowhere/x.txt: No such file or directory" in err
 
 
+def test_doubts_about_the_data_are_told_before_hours_are_spent(saccade, files: Path) -> None:  # noqa: F811
+    lines = (files / "numbers.fr").read_text().splitlines(), (files / "numbers.en").read_text().splitlines()
+    for name, side in zip(("few.fr", "few.en"), lines, strict=True):
+        Path(name).write_text("\n".join(side[:100]) + "\n")
+    small = sets("task.pieces=300", "train.steps=1", "train.batch_tokens=512", "train.threads=1")
+    code, out, _ = saccade(
+        "train", "translate", "--source", "few.fr", "--target", "few.en", "--out", "runs/few", *small
+    )
+    assert code == 0 and "fewer than 50 sentences to validate on" in out
+    same = ["--valid-source", "few.fr", "--valid-target", "few.en"]
+    begun = [
+        "--source",
+        "few.fr",
+        "--target",
+        "few.en",
+        *same,
+        *small,
+        *sets("train.start=runs/few", "model.kind=luong"),
+    ]
+    code, out, _ = saccade("train", "translate", "--out", "runs/more", *begun)
+    assert code == 0 and "that are trained on, too, so that scores are too good: 100" in out
+    assert "the model is that of train.start: other model settings do not count" in out
+    code, _, err = saccade("train", "translate", "--source", "few.fr", "--target", "few.fr", "--out", "runs/x", *small)
+    assert code == 2 and "few.fr: every sentence is its own translation" in err
+
+
 def test_a_start_that_fails_leaves_the_way_free(saccade, files: Path) -> None:  # noqa: F811
     source = ["--source", str(files / "numbers.fr"), "--target", str(files / "numbers.en"), "--out", "runs/a"]
     code, _, err = saccade("train", "translate", *source, *sets("task.longest=1", "task.pieces=360"))
@@ -462,11 +488,11 @@ def test_a_file_without_text_is_named(tmp_path: Path, content: str) -> None:
 
 
 def test_one_pair_is_trained_on_and_none_to_validate_on_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.fr").write_text("un\n")
-    (tmp_path / "a.en").write_text("one\n")
+    (tmp_path / "a.fr").write_text("deux\n")
+    (tmp_path / "a.en").write_text("two\n")
     files = [f"task.source={tmp_path / 'a.fr'}", f"task.target={tmp_path / 'a.en'}"]
     with pytest.raises(SaccadeError, match=r"a\.fr: 1 pairs are left for training and 0 for validation"):
         api.begin("translate", out=tmp_path / "alone", settings=files)
     valid = [f"task.valid_source={tmp_path / 'a.fr'}", f"task.valid_target={tmp_path / 'a.en'}"]
     tiny = ["train.steps=2", "train.evaluate_every=2", "task.pieces=300"]
-    assert api.train("translate", out=tmp_path / "both", settings=[*files, *valid, *tiny]).predict(["un"])
+    assert api.train("translate", out=tmp_path / "both", settings=[*files, *valid, *tiny]).predict(["deux"])

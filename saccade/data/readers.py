@@ -18,6 +18,7 @@ from saccade.config.base import Broken
 from saccade.errors import RunWarning, SaccadeError
 
 HELD_OUT = 0.02  # share of the sentences that are held out where no validation files are given ...
+HELD_OUT_LEAST = 50  # ... how many at least, if that is no more than a tenth ...
 HELD_OUT_MOST = 2000  # ... and how many at most
 NAMED = 5  # files that cannot be read, of which people are told one by one
 
@@ -114,7 +115,8 @@ def read_pairs(
 
 def hold_out(pairs: list[TextPair]) -> tuple[list[TextPair], list[TextPair]]:
     """Train and validation parts by a hash of the source: no sentence of either side is in both."""
-    share = min(HELD_OUT, HELD_OUT_MOST / max(len(pairs), 1))
+    count = max(len(pairs), 1)
+    share = min(max(HELD_OUT, HELD_OUT_LEAST / count), HELD_OUT_MOST / count, 0.1)
 
     def held(pair: TextPair) -> bool:
         return hash_of(pair.source) < share * (1 << 64)

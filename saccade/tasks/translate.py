@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -33,6 +33,7 @@ from saccade.tasks.starting import adopt_all
 from saccade.tasks.written import WrittenBatch, written_loss
 
 ENCODED_AT_ONCE = 10_000
+FEW = 50
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class Translate:
             raise SaccadeError(f"model.kind {recipe.model.kind!r} cannot translate; there are {', '.join(MODELS)}")
         self.recipe, self.settings = recipe, recipe.task
         self._pieces: Pieces | None = None
+        self._own_model = True  # and not that of another run
         self._seeds: list[list[int]] = []  # of each piece that was added to another run's: what it was spelled with
         self.alignment = Choice()
 
@@ -70,6 +72,7 @@ class Translate:
         if recipe.task.kind != "translate":
             raise SaccadeError(f"train.start: a model for {recipe.task.kind} cannot translate")
         self._pieces = Pieces.load(vocabulary)
+        self._own_model = self.recipe.model.kind == "fitted" or self.recipe.model == recipe.model
         self.settings = self.settings.model_copy(update={"pieces": len(self._pieces) + self.settings.extend})
         self.recipe = self.recipe.model_copy(update={"model": recipe.model, "task": self.settings})
 
@@ -79,7 +82,7 @@ class Translate:
     def fitted(self) -> tuple[Recipe, Sequence[str]]:
         train, valid = self.pairs
         recipe, reasons = self.recipe, [f"{len(train):,} pairs to train on, {len(valid):,} to validate on"]
-        reasons += self._encoding.notes()
+        reasons += [*self._encoding.notes(), *self._doubts()]
         if self.settings.pieces is None:
             pieces = fitting_pieces(len(train))
             reasons.append(f"{pieces:,} pieces: as many as that many pairs can teach")
@@ -91,6 +94,19 @@ class Translate:
             recipe = recipe.model_copy(update={"model": model})
         self.recipe = recipe
         return recipe, reasons
+
+    def _doubts(self) -> Iterator[str]:
+        """What may be meant otherwise, or makes scores say less than they seem to."""
+        train, valid = self.pairs
+        if all(pair.source == pair.target for pair in train):
+            raise SaccadeError(f"{self.settings.source}: every sentence is its own translation: is it the right file?")
+        if len(valid) < FEW:
+            yield f"fewer than {FEW} sentences to validate on say little about which weights are best"
+        known = {pair.source for pair in train}
+        if seen := sum(pair.source in known for pair in valid):
+            yield f"sentences to validate on that are trained on, too, so that scores are too good: {seen:,}"
+        if not self._own_model:
+            yield "the model is that of train.start: other model settings do not count"
 
     def prepare(self, directory: Path) -> Sequence[str]:
         train, _ = self.pairs

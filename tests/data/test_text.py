@@ -184,7 +184,7 @@ def test_names_are_swapped_on_both_sides_and_vowels_stay_vowels() -> None:
 
 def test_check_finds_what_is_wrong(tmp_path: Path) -> None:
     good = [(f"phrase numéro {n}", f"sentence number {n}") for n in range(100)]
-    few = [written(tmp_path / side, [pair[n] for pair in good[:5]]) for n, side in enumerate(("f.fr", "f.en"))]
+    few = [written(tmp_path / side, [pair[n] for pair in good[2:5]]) for n, side in enumerate(("f.fr", "f.en"))]
     assert not check_pairs(few[0], few[1]).trainable
     bad = [*good, ("", "empty"), ("same", "same"), good[0], ("x", "a far longer side than the other"), ("\ufffd", "y")]
     source, target = (written(tmp_path / side, [pair[n] for pair in bad]) for n, side in enumerate(("a.fr", "a.en")))
