@@ -271,7 +271,7 @@ def test_an_edited_recipe_needs_override_too(saccade) -> None:
 def test_lines_that_are_not_utf8_can_be_skipped_and_are_counted(saccade) -> None:
     lines = [b"phrase %d\n" % number for number in range(300)]
     Path("a.fr").write_bytes(b"".join([*lines, b"mal \xe9\n"]))
-    Path("a.en").write_bytes(b"".join([*lines, b"bad\n"]))
+    Path("a.en").write_bytes(b"".join([*(line.replace(b"phrase", b"sentence") for line in lines), b"bad\n"]))
     files = ("--source", "a.fr", "--target", "a.en", "--out", "runs/a", *sets("train.steps=1", "task.pieces=300"))
     code, _, err = saccade("train", "translate", *files)
     assert code == 2

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from saccade.cli import terminal
-from saccade.cli.terminal import RunPath, Settings, Step
+from saccade.cli.terminal import BeamWidth, RunPath, Settings, Step
+from saccade.cli.writing import lines_to
 from saccade.errors import SaccadeError
 
 app = typer.Typer()
@@ -78,8 +79,8 @@ def train(
 def predict(
     run: RunPath,
     inputs: Annotated[list[str] | None, typer.Argument(metavar="[INPUT]...", show_default=False)] = None,
-    beam: Annotated[int | None, typer.Option(min=1, help="Beam width. (default: the recipe's)")] = None,
-    n_best: Annotated[int, typer.Option(min=1, help="Answers per input.")] = 1,
+    beam: BeamWidth = None,
+    n_best: Annotated[int, typer.Option(min=1, max=1000, help="Answers per input.")] = 1,
     sample: Annotated[bool, typer.Option(help="Draw answers instead of searching the most probable.")] = False,
     temperature: Annotated[float, typer.Option(help="Of --sample.")] = 1.0,
     top_k: Annotated[int | None, typer.Option(min=1, help="Of --sample: from the k most probable only.")] = None,
@@ -102,15 +103,15 @@ def predict(
     method = drawn or terminal.method(predictor, beam, n_best)
     lines = inputs or list(terminal.lines(Path("-")))
     refused = 0
-    for prediction in predictor.predict(lines, method):
-        for answer in prediction.answers:
-            note = f"{answer.score:.4f}\t{answer.stopped}\t" if scores else ""
-            text = answer.text.replace("\n", "\\n")  # a line for each answer, whatever it says
-            terminal.out.file.write(f"{note}{text}\n")  # as it is: rich would replace tabs
-        if prediction.refusal is not None:
-            refused += 1
-            terminal.out.file.write("\n")  # a line for each input, whatever comes of it
-            terminal.err.print(f"saccade: {prediction.refusal}", style="yellow", markup=False, soft_wrap=True)
+    with lines_to(None) as write:
+        for prediction in predictor.predict(lines, method):
+            for answer in prediction.answers:
+                note = f"{answer.score:.4f}\t{answer.stopped}\t" if scores else ""
+                write(note + answer.text.replace("\n", "\\n"))  # a line for each answer, whatever it says
+            if prediction.refusal is not None:
+                refused += 1
+                write("")  # a line for each input, whatever comes of it
+                terminal.warn(prediction.refusal)
     if refused:
         raise SaccadeError(f"{refused} of {len(lines)} inputs were refused; their lines are blank")
 
