@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from queue import Queue
 from threading import Thread
@@ -178,6 +179,7 @@ def warner() -> Callable[..., None]:
     def show(message: Warning | str, *_: object) -> None:
         if (text := str(message)) not in said:
             said.add(text)
-            err.print(f"saccade: warning: {text}", style="yellow", markup=False, soft_wrap=True)
+            with suppress(SystemExit):  # with which rich ends the program where nobody reads
+                err.print(f"saccade: warning: {text}", style="yellow", markup=False, soft_wrap=True)
 
     return show
