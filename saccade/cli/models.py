@@ -78,7 +78,7 @@ def train(
 @app.command()
 def predict(
     run: RunPath,
-    inputs: Annotated[list[str] | None, typer.Argument(metavar="[INPUT]...", show_default=False)] = None,
+    inputs: Annotated[list[str] | None, typer.Argument(metavar="INPUT", show_default=False)] = None,
     beam: BeamWidth = None,
     n_best: Annotated[int, typer.Option(min=1, max=1000, help="Answers per input.")] = 1,
     sample: Annotated[bool, typer.Option(help="Draw answers instead of searching the most probable.")] = False,
@@ -206,7 +206,7 @@ def report(
 
 @app.command()
 def curves(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="One run or several.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="One run or several.")],
     score: Annotated[str | None, typer.Option(help="Of the validation part; default: its loss, or its first.")] = None,
     minutes: Annotated[bool, typer.Option("--minutes", help="Against minutes of training, not updates.")] = False,
     out_: Annotated[Path, typer.Option("--out", metavar="FILE", help="A .png, .svg or .pdf.")] = Path("curves.png"),

@@ -64,7 +64,7 @@ def check(
 
 @app.command()
 def translate(
-    texts: Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", show_default=False)] = None,
+    texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT", show_default=False)] = None,
     model: Annotated[
         list[Path] | None,
         typer.Option(metavar="RUN", help="The run that translates; several answer together. (default: French-English)"),
