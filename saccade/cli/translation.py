@@ -13,7 +13,7 @@ import typer
 
 from saccade.cli import terminal
 from saccade.cli.terminal import BeamWidth, Columns, Precise, Settings, Step, Threads
-from saccade.cli.writing import lines_to, partial_of
+from saccade.cli.writing import lines_to, partial_of, watched
 from saccade.errors import SaccadeError
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def translate(
     aligned = partial(alignment, predictor) if alignments else None
     refused = 0
     with lines_to(output) as write:
-        for number, each in enumerate(found, start=1):
+        for number, each in enumerate(found if output is None else watched(found, "lines"), start=1):
             refused += each.refusal is not None
             for note in (*each.notes, *([each.refusal] if each.refusal else [])):
                 terminal.warn(note)

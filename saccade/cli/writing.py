@@ -7,13 +7,15 @@ import lzma
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from saccade.cli import terminal
 from saccade.errors import SaccadeError
+
+Item = TypeVar("Item")
 
 PACKED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 
@@ -34,6 +36,18 @@ def lines_to(path: Path | None) -> Iterator[Callable[[str], None]]:
     else:
         with _failing_as(path), _replaced(path) as write:
             yield write
+
+
+def watched(items: Iterable[Item], what: str) -> Iterator[Item]:
+    """The items, counted in the terminal as they go by, for who waits for a file to be written."""
+    from rich.progress import Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn(f"{{task.completed:,.0f}} {what}"), TimeElapsedColumn())
+    with Progress(*columns, console=terminal.err, transient=True, disable=not terminal.err.is_terminal) as progress:
+        bar = progress.add_task("", total=None)
+        for item in items:
+            yield item
+            progress.advance(bar)
 
 
 def partial_of(path: Path) -> Path:
