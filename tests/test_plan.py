@@ -45,7 +45,8 @@ def test_the_command_shows_it_all_within_eighty_columns(saccade, tmp_path: Path)
     assert "tokens/s" in out
     assert all(len(line) <= 80 for line in out.splitlines())
     Path("a.fr").write_text("".join(f"phrase {n}\n" for n in range(300)))
-    code, out, _ = saccade("plan", "translate", "--source", "a.fr", "--target", "a.fr", "--no-probe")
+    Path("a.en").write_text("".join(f"sentence {n}\n" for n in range(300)))
+    code, out, _ = saccade("plan", "translate", "--source", "a.fr", "--target", "a.en", "--no-probe")
     assert code == 0
     assert "encoder embedding" in out
 

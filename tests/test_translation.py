@@ -406,7 +406,7 @@ def test_doubts_about_the_data_are_told_before_hours_are_spent(saccade, files: P
     code, out, _ = saccade(
         "train", "translate", "--source", "few.fr", "--target", "few.en", "--out", "runs/few", *small
     )
-    assert code == 0 and "fewer than 50 sentences to validate on" in out
+    assert code == 0 and "fewer than 30 sentences to validate on" in out
     same = ["--valid-source", "few.fr", "--valid-target", "few.en"]
     begun = [
         "--source",

@@ -33,7 +33,7 @@ from saccade.tasks.starting import adopt_all
 from saccade.tasks.written import WrittenBatch, written_loss
 
 ENCODED_AT_ONCE = 10_000
-FEW = 50
+FEW = 30  # sentences to validate on
 
 
 @dataclass(frozen=True)

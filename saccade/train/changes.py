@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,14 +33,21 @@ def digests(recipe: Recipe) -> dict[str, str]:
 
 
 def _digest(path: Path) -> bytes:
-    """Of a file's content; of a folder the names and sizes of all that is in it, which takes no reading."""
+    """Of a file's content; of a folder the names and sizes of all files in it, which takes no reading."""
     if path.is_dir():
-        inside = sorted((each.relative_to(path).as_posix(), each.stat().st_size) for each in path.rglob("*"))
-        return hashlib.blake2b(repr(inside).encode()).digest()
+        inside = []
+        for folder, folders, files in os.walk(path):
+            folders[:] = [each for each in folders if not Path(folder, each, "recipe.yaml").exists()]  # runs grow
+            inside += [(Path(folder, each).relative_to(path).as_posix(), _size(Path(folder, each))) for each in files]
+        return hashlib.blake2b(repr(sorted(inside)).encode()).digest()
     if not path.is_file():  # a pipe can be read once only
         return b""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "blake2b").digest()
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else -1  # a link that leads nowhere
 
 
 def changed_recipe(run: Run, checkpoint: Checkpoint | None, settings: Sequence[str]) -> tuple[Recipe, list[str]]:
