@@ -5,14 +5,13 @@ Recurrent with the source in one vector, given once or at each step; with attent
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from matplotlib.figure import Figure
 
-from saccade import api
+from saccade import api, curves
 from saccade.errors import SaccadeError
 from saccade.metrics import Score, bleu, chrf, paired_p_value
 from saccade.train.progress import Event
@@ -40,7 +39,7 @@ class Rung:
     chrf: Score
     p_value: float | None  # of the difference to the rung before
     by_length: tuple[tuple[str, int, float], ...]  # words, sentences, chrF
-    curve: tuple[tuple[float, float], ...]  # minutes, BLEU of the validation part
+    curve: curves.Points  # minutes, BLEU of the validation part
 
 
 def climb(
@@ -69,17 +68,17 @@ def climb(
         scored = api.load(out).score()
         answers = [answer for _, answer, _ in scored.samples]
         references = list(scored.references)
-        trainer = training.trainer
+        _, (learned,) = curves.read([out], score="bleu", minutes=True)
         rungs.append(
             Rung(
                 name,
                 training.parameters,
-                trainer.step,
+                training.trainer.step,
                 bleu(answers, references, interval=True),
                 chrf(answers, references, interval=True),
                 paired_p_value(before, answers, references) if before else None,
                 by_length([source for source, _, _ in scored.samples], answers, references),
-                curve(training.run.metrics(), trainer.minutes / max(trainer.step, 1)),
+                learned.score,
             )
         )
         before = answers
@@ -115,11 +114,6 @@ def plot(rungs: Sequence[Rung]) -> Figure:
         axes.grid(alpha=0.3)
     learned.legend(frameon=False)
     return figure
-
-
-def curve(metrics: Iterable[Mapping[str, Any]], minutes: float) -> tuple[tuple[float, float], ...]:
-    """Minutes and BLEU of every evaluation of a run whose updates took so many minutes each."""
-    return tuple((row["step"] * minutes, row["valid_bleu"]) for row in metrics if "valid_bleu" in row)
 
 
 def by_length(

@@ -58,7 +58,7 @@ MAY_IMPORT = {
     "prompting": {"predictor", "data", "decode", "metrics", "errors"},
     "curves": {"train.run", "errors"},
     "report": {"predictor", "api", "curves", "ladder", "maps", "metrics", "models", "tasks", "train"},
-    "ladder": {"api", "metrics", "train", "errors"},
+    "ladder": {"api", "curves", "metrics", "train", "errors"},
     "display": {"api", "ladder", "train", "maps", "errors"},
     "bench": {
         "exchange",
