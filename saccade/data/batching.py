@@ -27,11 +27,11 @@ class Cursor:
 class Batches:
     """An endless, resumable stream of batches of example numbers."""
 
-    def __init__(self, lengths: Sequence[int], *, batch_tokens: int, seed: int, shuffle: bool = True):
+    def __init__(self, lengths: Sequence[int], *, batch_tokens: int, seed: int):
         if not len(lengths):
             raise SaccadeError("there are no examples to make batches of")
         self.lengths = np.asarray(lengths)
-        self.batch_tokens, self.seed, self.shuffle = batch_tokens, seed, shuffle
+        self.batch_tokens, self.seed = batch_tokens, seed
         self.plan = lru_cache(maxsize=2)(self._plan)
 
     @property
@@ -51,7 +51,7 @@ class Batches:
 
     def _plan(self, epoch: int) -> list[list[int]]:
         random = np.random.default_rng([self.seed, epoch])
-        order = random.permutation(len(self.lengths)) if self.shuffle else np.arange(len(self.lengths))
+        order = random.permutation(len(self.lengths))
         by_length = order[np.argsort(self.lengths[order], kind="stable")]  # like lengths together, else in random order
         batches: list[list[int]] = [[]]
         longest = 0
@@ -61,6 +61,5 @@ class Batches:
                 batches.append([])
                 longest = int(self.lengths[number])
             batches[-1].append(number)
-        if self.shuffle:
-            random.shuffle(batches)
+        random.shuffle(batches)
         return batches
