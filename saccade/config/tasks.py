@@ -55,6 +55,7 @@ class TranslateSettings(Settings):
     extend: Count = 0  # with train.start: so many frequent words of this data, in pieces so far, become one piece each
     longest: Positive = 100  # longer pairs, in pieces, are left out of training
     swap_names: Share = 0.0  # share of the pairs with a first name on both sides in which it becomes another name
+    bpe_dropout: Share = 0.0  # probability of leaving out a merge: words are cut otherwise each time they are read
 
     # weight of a loss that teaches one head to look at the word that is being translated; 0: none
     guided_alignment: Annotated[Float, Field(ge=0)] = 0.0

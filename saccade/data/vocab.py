@@ -9,6 +9,7 @@ from typing import Protocol
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from saccade.data.cuts import Cuts
 from saccade.data.extension import extended
 from saccade.errors import SaccadeError, did_you_mean
 
@@ -196,11 +197,11 @@ class Pieces:
         larger, spelled = extended(self._tokenizer, lambda word: self.encode(word.removeprefix(" ")), texts, count)
         return Pieces(larger), spelled
 
-    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+    def encode_all(self, texts: Sequence[str], cuts: Cuts | None = None) -> list[list[int]]:
         """Many texts at the speed of the library. A lone surrogate, half a character, becomes U+FFFD."""
         clean = [" " + text.encode("utf-8", "surrogatepass").decode("utf-8", "replace") for text in texts]
-        found = self._tokenizer.encode_batch_fast(clean)
-        return [[id_ + len(SPECIALS) for id_ in each.ids] for each in found]
+        found = cuts.encode_all(clean) if cuts else [each.ids for each in self._tokenizer.encode_batch_fast(clean)]
+        return [[id_ + len(SPECIALS) for id_ in ids] for ids in found]
 
     def decode(self, ids: Sequence[int]) -> str:
         plain = [number - len(SPECIALS) for number in ids if number >= len(SPECIALS)]

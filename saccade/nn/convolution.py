@@ -1,8 +1,10 @@
 """Convolutional sequence-to-sequence layers (Gehring et al. 2017): gated 1-D convolutions with residuals.
 
-    x <- (x + glu(conv(x))) sqrt(1/2);    in the decoder, after each convolution: x <- (x + attend(x, memory)) sqrt(1/2)
+    x <- (x + glu(conv(x))) r;    in the decoder, after each convolution: x <- (x + attend((x + e) r, memory)) r
 
-The encoder sees both sides, the decoder only what came before.
+with r = sqrt(1/2) and e the vectors that went in: the decoder asks with the word itself, not with its surroundings
+alone, and what the encoder gives to be read is (x + e) r of its own. The encoder sees both sides, the decoder only
+what came before.
 """
 
 from __future__ import annotations
@@ -60,10 +62,12 @@ class ConvolutionEncoder(nn.Module):
         self.layers = nn.ModuleList(convolutions)  # type: ignore[assignment]
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        embedded = x
         for layer in self.layers:
             x = x if mask is None else x * mask[..., None]
             around = layer.kernel // 2
             x = (x + layer(F.pad(x, (0, 0, around, around)))) * HALF
+        x = (x + embedded) * HALF
         return x if mask is None else x * mask[..., None]
 
 
@@ -92,10 +96,10 @@ class ConvolutionDecoder(nn.Module):
     def forward(
         self, x: Tensor, memory: tuple[KeyValues, ...], state: tuple[Tensor, ...]
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        windows = []
+        windows, embedded = [], x
         for layer, attention, kv, before in zip(self.layers, self.attentions, memory, state, strict=True):
             window = torch.cat([before, x], dim=1)  # (R, kernel - 1 + T, D)
             windows.append(window[:, window.shape[1] - (self.kernel - 1) :])
             x = (x + layer(window)) * HALF
-            x = (x + attention(x, kv)) * HALF
+            x = (x + attention((x + embedded) * HALF, kv)) * HALF
         return x, tuple(windows)

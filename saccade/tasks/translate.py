@@ -16,6 +16,7 @@ from saccade.config import Recipe
 from saccade.config.models import TransformerSettings
 from saccade.config.tasks import TranslateSettings
 from saccade.data.aligner import Aligner, Links, read_links
+from saccade.data.cuts import VARIANTS, Cuts
 from saccade.data.names import others_like, renamed, shared_name
 from saccade.data.readers import Encoding, TextPair, hash_of, hold_out, read_pairs, references_of
 from saccade.data.vocab import Pieces
@@ -34,12 +35,13 @@ from saccade.tasks.written import WrittenBatch, written_loss
 
 ENCODED_AT_ONCE = 10_000
 FEW = 30  # sentences to validate on
+GROWTH = 1.3  # batches are planned for sentences cut as usual: one that would become longer by more is left as it was
 
 
 @dataclass(frozen=True)
 class Example:
-    """Ids of both sides; the texts and the name in them where the name may be swapped; links between words where one
-    head is taught to look along them."""
+    """Ids of both sides; the texts, and the name in them that may be swapped, where they may be read otherwise; links
+    between words where one head is taught to look along them."""
 
     source: list[int]
     target: list[int]
@@ -176,6 +178,7 @@ class Translate:
         pairs = self.pairs[0 if split == "train" else 1]
         examples: list[Example] = []
         swaps = split == "train" and self.settings.swap_names > 0
+        cuts = split == "train" and self._cuts is not None
         guided = split == "train" and self.settings.guided_alignment > 0
         for first in range(0, len(pairs), ENCODED_AT_ONCE):
             chunk = pairs[first : first + ENCODED_AT_ONCE]
@@ -184,7 +187,7 @@ class Translate:
             for pair, source, target in zip(chunk, sources, targets, strict=True):
                 name = shared_name(pair) if swaps else None
                 links = self._links(pair) if guided else None
-                examples.append(Example(source, target, None if name is None else pair, name or "", links))
+                examples.append(Example(source, target, pair if name or cuts else None, name or "", links))
         if split == "train":
             examples = [each for each in examples if self.length(each) <= self.settings.longest]
         return examples
@@ -193,7 +196,7 @@ class Translate:
         return max(len(example.source), len(example.target) + 1)
 
     def collate(self, examples: Sequence[Example], numbers: Sequence[int]) -> WrittenBatch:
-        chosen = [self._swapped(example) for example in examples]
+        chosen = [self._varied(example) for example in examples]
         pairs = [(each.source, each.target) for each in chosen]
         batch = collate_pairs(pairs, numbers)
         if all(each.links is None for each in chosen):
@@ -277,14 +280,31 @@ class Translate:
             raise SaccadeError(f"{path} has {len(found):,} lines, and {self.settings.source} has {last:,} or more")
         return found
 
-    def _swapped(self, example: Example) -> Example:
-        """Now and then somebody else: drawn from the training's own random stream, so that a resume repeats it."""
-        if example.text is None or float(torch.rand(())) >= self.settings.swap_names:
+    @cached_property
+    def _cuts(self) -> Cuts | None:
+        probability = self.settings.bpe_dropout
+        if not probability:
+            return None
+        return Cuts(self.pieces.tokenizer, probability, lambda count: torch.randint(VARIANTS, (count,)).tolist())
+
+    def _varied(self, example: Example) -> Example:
+        """Now and then about somebody else, and with words cut otherwise: drawn from the training's own random stream,
+        so that a resume repeats it."""
+        if example.text is None:
             return example
-        others = others_like(example.name, example.text)
-        pair = renamed(example.text, example.name, others[int(torch.randint(len(others), ()))])
-        source, target = self.pieces.encode_all([pair.source, pair.target])
-        return replace(example, source=source, target=target)
+        pair = self._swapped(example.text, example.name)
+        if pair is example.text and self._cuts is None:
+            return example
+        source, target = self.pieces.encode_all([pair.source, pair.target], self._cuts)
+        varied = replace(example, source=source, target=target)
+        most = min(self.settings.longest, GROWTH * self.length(example))
+        return varied if self.length(varied) <= most else example
+
+    def _swapped(self, pair: TextPair, name: str) -> TextPair:
+        if not name or float(torch.rand(())) >= self.settings.swap_names:
+            return pair
+        others = others_like(name, pair)
+        return renamed(pair, name, others[int(torch.randint(len(others), ()))])
 
 
 def fitting_model(pairs: int) -> tuple[TransformerSettings, str]:

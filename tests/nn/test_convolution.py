@@ -36,9 +36,10 @@ def test_an_encoder_equals_a_direct_loop_over_each_row_alone(kernel):
     encoder, x = stir(ConvolutionEncoder(WIDTH, layers=3, kernel=kernel)), torch.randn(2, 6, WIDTH, requires_grad=True)
     lengths, around, rows = [6, 2], torch.zeros(1, kernel // 2, WIDTH), []
     for row, length in zip(x.split(1), lengths, strict=True):
-        row = row[:, :length]
+        row = embedded = row[:, :length]
         for layer in encoder.layers:
             row = (row + loop(layer, torch.cat([around, row, around], dim=1))) / math.sqrt(2)
+        row = (row + embedded) / math.sqrt(2)
         rows.append(torch.cat([row, row.new_zeros(1, 6 - length, WIDTH)], dim=1))
     mask = torch.arange(6) < torch.tensor(lengths)[:, None]
     assert_agree(encoder(x, mask), torch.cat(rows), x, *encoder.parameters())
@@ -62,7 +63,8 @@ def test_a_decoder_equals_a_direct_loop(kernel):
     for layer, attention in zip(decoder.layers, decoder.attentions, strict=True):
         before = torch.zeros(2, kernel - 1, WIDTH)
         expected = (expected + loop(layer, torch.cat([before, expected], dim=1))) / math.sqrt(2)
-        looked = f.multi_head_attention(expected, source, dict(attention.named_parameters()), heads=2)
+        asking = (expected + x) / math.sqrt(2)
+        looked = f.multi_head_attention(asking, source, dict(attention.named_parameters()), heads=2)
         expected = (expected + looked) / math.sqrt(2)
     assert_agree(ours, expected, x, source, *decoder.parameters())
 

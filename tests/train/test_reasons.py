@@ -84,7 +84,7 @@ def test_when_nothing_is_amiss_nothing_is_noted(tmp_path: Path, pairs: list[tupl
 def test_monstrous_lines_are_left_out_of_training_and_counted(tmp_path: Path, pairs: list[tuple[str, str]]) -> None:
     monsters = [("mot " * 250_000, "a word"), ("x" * 200_000, "y"), ("z", "z" * 200_000)]
     usual = api.begin("translate", out=tmp_path / "usual", settings=settings(tmp_path, pairs))
-    chosen = settings(tmp_path, [*pairs, *monsters], "task.swap_names=0.5", "task.longest=60")
+    chosen = settings(tmp_path, [*pairs, *monsters], "task.swap_names=0.5", "task.bpe_dropout=0.5", "task.longest=60")
     training = api.begin("translate", out=tmp_path / "run", settings=chosen)
     assert "pairs longer than task.longest, 60 pieces, left out of training: 3" in training.reasons
     assert len(training.trainer.examples) == len(usual.trainer.examples)

@@ -10,6 +10,7 @@ import pytest
 from saccade.config import parse_recipe
 from tests.commands import scan
 from tests.corridors import write_corridors
+from tests.numbers import english, french
 from tests.scenes import scenes, write_scenes
 from tests.shapes import write_captions
 from tests.squares import squares, write_squares
@@ -72,9 +73,17 @@ def texts(folder: Path) -> str:
     return f"task: {{kind: classify, data: [{path}], pool: attention}}\nmodel: {model}\n"
 
 
+def sentences(folder: Path) -> str:
+    """Names swapped and words cut at random, both drawn while batches are made."""
+    path = folder / "pairs.tsv"
+    path.write_text("".join(f"{french(n)} Tom\t{english(n)} Tom\n" for n in range(300)), encoding="utf-8")
+    task = f"{{kind: translate, source: {path}, pieces: 320, valid_examples: 8, swap_names: 0.5, bpe_dropout: 0.3}}"
+    return f"task: {task}\nmodel: {{kind: transformer, width: 16, heads: 2, hidden: 16, dropout: 0.2}}\n"
+
+
 @pytest.mark.parametrize(
     "made",
-    [pictures, named_pictures, questions, walks, worlds, words, commands, numbers, texts],
+    [sentences, pictures, named_pictures, questions, walks, worlds, words, commands, numbers, texts],
     ids=lambda f: f.__name__,
 )
 def test_a_task_resumes_bit_for_bit(made: Callable[[Path], str], tmp_path: Path) -> None:

@@ -1,0 +1,65 @@
+"""Words cut otherwise each time they are read."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from saccade.data.cuts import VARIANTS, Cuts
+from saccade.data.vocab import Pieces
+from tests.numbers import corpus
+
+TEXTS = [text for pair in corpus() for text in pair]
+
+
+def cutting(pieces: Pieces, probability: float) -> Cuts:
+    return Cuts(pieces.tokenizer, probability, lambda count: torch.randint(VARIANTS, (count,)).tolist())
+
+
+@pytest.fixture(scope="module")
+def pieces() -> Pieces:
+    return Pieces.learn(TEXTS, 400)
+
+
+@pytest.fixture(scope="module")
+def cuts(pieces: Pieces) -> Cuts:
+    return cutting(pieces, 0.3)
+
+
+def test_with_no_merge_left_out_texts_are_cut_as_always(pieces: Pieces) -> None:
+    assert pieces.encode_all(TEXTS, cutting(pieces, 0.0)) == pieces.encode_all(TEXTS)
+
+
+def test_with_every_merge_left_out_only_single_bytes_remain(pieces: Pieces) -> None:
+    [ids] = pieces.encode_all(["été"], cutting(pieces, 1.0))
+    assert len(ids) == len(" été".encode())
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.text())
+def test_any_text_comes_back_however_it_is_cut(pieces: Pieces, cuts: Cuts, text: str) -> None:
+    assert pieces.decode(pieces.encode_all([text], cuts)[0]) == text
+
+
+def test_a_word_is_cut_in_several_ways_and_mostly_as_it_was_learned(pieces: Pieces) -> None:
+    word, usual = "Ġquatre", [number - 3 for number in pieces.encode("quatre")]
+    gentle = cutting(pieces, 0.1)
+    ways = [tuple(gentle.cut(word, variant)) for variant in range(VARIANTS)]
+    assert len(set(ways)) > 3
+    assert max(set(ways), key=ways.count) == tuple(usual)
+
+
+def test_the_same_random_state_gives_the_same_cuts_to_another_object(pieces: Pieces) -> None:
+    found = []
+    for _ in range(2):
+        torch.manual_seed(7)
+        found.append(pieces.encode_all(TEXTS[:50], cutting(pieces, 0.3)))
+    assert found[0] == found[1] != pieces.encode_all(TEXTS[:50], cutting(pieces, 0.3))
+
+
+def test_a_word_that_was_added_to_the_vocabulary_stays_whole(pieces: Pieces) -> None:
+    larger, _ = pieces.extended(["hippopotame hippopotame"], 1)
+    [ids] = larger.encode_all(["un hippopotame"], cutting(larger, 0.9))
+    assert ids[-1] == larger.encode("hippopotame")[0] == len(larger) - 1
