@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from saccade.config import load_recipe
 from saccade.data.cuts import VARIANTS, Cuts
 from saccade.data.vocab import Pieces
+from saccade.tasks.translate import GROWTH, Translate
 from tests.numbers import corpus
 
 TEXTS = [text for pair in corpus() for text in pair]
@@ -63,3 +67,17 @@ def test_a_word_that_was_added_to_the_vocabulary_stays_whole(pieces: Pieces) -> 
     larger, _ = pieces.extended(["hippopotame hippopotame"], 1)
     [ids] = larger.encode_all(["un hippopotame"], cutting(larger, 0.9))
     assert ids[-1] == larger.encode("hippopotame")[0] == len(larger) - 1
+
+
+def test_a_translator_reads_the_same_sentences_in_other_pieces_and_hardly_more_of_them(tmp_path: Path) -> None:
+    (tmp_path / "pairs.tsv").write_text("".join(f"{left}\t{right}\n" for left, right in corpus()), encoding="utf-8")
+    chosen = [f'task.source="{tmp_path}/pairs.tsv"', "task.pieces=400", "task.bpe_dropout=0.1"]
+    task = Translate(load_recipe("translate", chosen))
+    task.prepare(tmp_path)
+    examples = task.examples("train")[:100]
+    batches = [task.collate(examples, range(100)) for _ in range(3)]
+    assert len({tuple(map(tuple, batch.source.tolist())) for batch in batches}) == 3
+    usual = [task.pieces.decode(example.source) for example in examples]
+    for batch in batches:
+        assert [task.pieces.decode(row) for row in batch.source.tolist()] == usual
+        assert max(batch.source.shape[1], batch.target_mask.shape[1]) <= GROWTH * max(map(task.length, examples))
