@@ -22,8 +22,9 @@ from saccade.tasks.translate import Translate
 
 BATCH_TOKENS = 1024
 BATCH_BEAM = 8  # of a wider beam fewer lines are translated together: what is kept of each grows with it
-MARK = re.compile(r"(?<=[.!?…])\s+")  # where a sentence may end ...
-SENTENCE_END = re.compile(r"([.!?…]+(?:\s?[»”\")\]]+)?)\s+(?![»”)\]!?….,;:])")  # ... and where it does, mostly
+# Where a sentence may end, and where it does, mostly; Chinese and Japanese ones have no space between them.
+MARK = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])\s*(?=.)")
+SENTENCE_END = re.compile(r"([.!?…]+(?:\s?[»”\")\]]+)?(?=\s)|[。！？]+(?=.))\s*(?![\s»”」』)）\]!?。！？….,;:])")
 ABBREVIATION = re.compile(r"MM?|Mme|Mlle|Mrs?|Ms|Dr|Pr|Prof|Ste?|Hr|Fr|cf|pp?|vs")
 INITIALS = re.compile(r"(?!I$)(?:[^\W\d_]\.-?)*[^\W\d_]")  # I alone is a person, not a name
 

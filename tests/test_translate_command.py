@@ -52,6 +52,8 @@ def test_every_sentence_of_a_line_is_translated_unless_it_is_wanted_whole(saccad
         ("il pleut. oui", ["il pleut.", "oui"]),
         ("Tom and I. We know.", ["Tom and I.", "We know."]),
         ("J'en ai 3. Il en a 4.", ["J'en ai 3.", "Il en a 4."]),
+        ("今天很好。我们走吧！好吗？", ["今天很好。", "我们走吧！", "好吗？"]),
+        ("「行こう！」と言った。 はい。", ["「行こう！」と言った。", "はい。"]),
         ("  ", []),
     ],
 )

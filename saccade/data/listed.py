@@ -11,7 +11,7 @@ from saccade.config.images import Fit
 from saccade.data.archives import open_files
 from saccade.data.images import Pixels
 from saccade.data.pictures import held_out, read_files, read_named
-from saccade.data.readers import refuse_broken, warn_of_broken
+from saccade.data.readers import is_file, refuse_broken, warn_of_broken
 from saccade.errors import SaccadeError
 
 
@@ -62,7 +62,7 @@ class ListedImages(Generic[Entry]):
 
     def pixels(self, names: Sequence[str]) -> list[Pixels | str]:
         """Image files, or images of the validation part by their names in the list; for one that is neither, why."""
-        return [self._of_file(name) if Path(name).is_file() else self._of_list(name) for name in names]
+        return [self._of_file(name) if is_file(name) else self._of_list(name) for name in names]
 
     def _of_file(self, name: str) -> Pixels | str:
         return read_files([name], size=self.size, fit=self.fit)[0]

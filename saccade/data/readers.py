@@ -126,6 +126,14 @@ def hold_out(pairs: list[TextPair]) -> tuple[list[TextPair], list[TextPair]]:
     return [pair for pair in pairs if not held(pair) and pair.target not in known], valid
 
 
+def is_file(name: str | Path) -> bool:
+    """Whether a file has that name; a text that is too long for a name is none."""
+    try:
+        return Path(name).is_file()
+    except OSError:
+        return False
+
+
 def hash_of(text: str) -> int:
     """A number below 2^64 that depends on the text alone: the same choice on every machine and in every order."""
     digest = hashlib.md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).digest()

@@ -6,6 +6,7 @@ al. (2015) look back at all of it; Gehring et al. (2017) do without recurrence.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from torch import Tensor, nn
@@ -128,10 +129,10 @@ def luong(settings: LuongSettings, source_size: int, target_size: int) -> Encode
     """Move, then look: the new state asks; what was read out may be fed to the next step."""
     encoder = _recurrent_encoder(settings, source_size)
     memory_width = encoder.layers.width
-    scores: dict[str, Score] = {
-        "dot": Dot(),
-        "bilinear": Bilinear(settings.hidden, memory_width),
-        "additive": Additive(settings.hidden),
+    scores: dict[str, Callable[[], Score]] = {
+        "dot": Dot,
+        "bilinear": lambda: Bilinear(settings.hidden, memory_width),
+        "additive": lambda: Additive(settings.hidden),
     }
     projected = settings.score == "additive"
     # a plain dot product needs keys of the query's width; where the encoder is wider they are projected
@@ -139,7 +140,7 @@ def luong(settings: LuongSettings, source_size: int, target_size: int) -> Encode
     attention = Attention(
         settings.hidden,
         memory_width=memory_width,
-        score=scores[settings.score],
+        score=scores[settings.score](),
         project=Projections(
             query=projected, key=projected or fit, value=False, output=False, bias=projected, key_width=settings.hidden
         ),

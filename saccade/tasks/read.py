@@ -16,7 +16,7 @@ from saccade.config.captions import CaptionTransformerSettings, ShowAttendTellSe
 from saccade.config.words import ReadSettings
 from saccade.data.images import Pixels, read_image
 from saccade.data.pictures import told
-from saccade.data.readers import hash_of, read_lines
+from saccade.data.readers import hash_of, is_file, read_lines
 from saccade.data.rendered import RANDOM_LONGEST, DrawnWord, RenderedWords, Renderer
 from saccade.data.spelled import Example, Examples, Row, SeenWord
 from saccade.data.vocab import END, START, Characters
@@ -230,7 +230,7 @@ class ReadWords:
         """Of a file, or of a word of the validation part; for what is neither, why."""
         path = Path(name)
         try:
-            if not path.is_file() and name in (known := self._known()):
+            if not is_file(path) and name in (known := self._known()):
                 return known[name].image
             return framed(read_image(path, first_frame=True), self.size)
         except SaccadeError as error:

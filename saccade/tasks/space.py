@@ -16,6 +16,7 @@ from saccade.data.archives import open_files
 from saccade.data.images import Pixels
 from saccade.data.lexicon import Lexicon
 from saccade.data.pictures import is_image, read_named
+from saccade.data.readers import is_file
 from saccade.data.vocab import Pieces
 from saccade.errors import SaccadeError
 from saccade.modality.image import to_tensor
@@ -104,10 +105,7 @@ class Space:
 
 def names_image(text: str) -> bool:
     """Whether an input is the name of an image, and not a text."""
-    try:
-        return is_image(text) or Path(text).is_file()
-    except OSError:  # longer than a name can be
-        return False
+    return is_image(text) or is_file(text)
 
 
 def words_in(directory: Path) -> Words:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from saccade.config import Recipe
 from saccade.config.sound import ListenAttendSpellSettings, SpeechTransformerSettings, TranscribeSettings
-from saccade.data.readers import hash_of, warn_of_broken
+from saccade.data.readers import hash_of, is_file, warn_of_broken
 from saccade.data.speech import PARTS, Part, Speech, open_speech
 from saccade.data.vocab import Characters
 from saccade.decode import Hypothesis, Method
@@ -245,7 +245,7 @@ class Transcribe:
     def _frames_of(self, name: str) -> Tensor:
         """Of a file, or of a recording of the validation part."""
         path = Path(name)
-        if path.suffix.lower() in FILES or path.is_file():
+        if path.suffix.lower() in FILES or is_file(path):
             return self.hearing.read(path)
         known = {each.name: each.frames for each in self.examples("valid")}
         if name not in known:

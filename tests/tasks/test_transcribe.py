@@ -99,7 +99,7 @@ def test_predictions_keep_their_order_and_a_bad_file_is_refused_alone(run: Path,
     (tmp_path / "bad.wav").write_text("not sound")
     soundfile.write(tmp_path / "long.wav", np.zeros(21 * RATE), RATE)
     good = [str(tones.parent / "tones" / f"{number}.wav") for number in (3, 4)]
-    found = model.predict([good[0], str(tmp_path / "bad.wav"), str(tmp_path / "long.wav"), "nothing", good[1]])
+    found = model.predict([good[0], str(tmp_path / "bad.wav"), str(tmp_path / "long.wav"), "nothing" * 1000, good[1]])
     assert [each.refusal is None for each in found] == [True, False, False, False, True]
     assert "cannot read as sound" in str(found[1].refusal)
     assert "21.0 seconds; the model was trained with up to 20" in str(found[2].refusal)
