@@ -6,7 +6,7 @@ Every model is exported by `saccade export`, which compares what was written wit
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from itertools import product
@@ -40,14 +40,16 @@ class Contestant:
 
 SACCADE = tuple(Contestant("saccade", precision) for precision in ("float32", "int8"))
 CTRANSLATE2 = tuple(Contestant("CTranslate2", precision) for precision in ("float32", "int8"))
+LLAMA = tuple(Contestant("llama.cpp", precision) for precision in ("float32", "int8"))
 HUGGING_FACE = Contestant("Hugging Face", "float32")
 PACKAGES = {"CTranslate2": "ctranslate2", "Hugging Face": "transformers"}
+OF_LANGUAGE_MODELS = {**PACKAGES, "llama.cpp": "llama-cpp-python"}
 
 
-def installed() -> dict[str, str]:
+def installed(packages: Mapping[str, str] = PACKAGES) -> dict[str, str]:
     """The tools that can be compared with, and their versions."""
     found = {}
-    for tool, package in PACKAGES.items():
+    for tool, package in packages.items():
         try:
             found[tool] = version(package)
         except PackageNotFoundError:

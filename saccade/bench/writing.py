@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from rich.table import Table
 
-from saccade.bench import peers
+from saccade.bench import llama, peers
 from saccade.bench.measure import alone, circumstances, interleaved, warn_if_busy
-from saccade.bench.peers import CTRANSLATE2, HUGGING_FACE, SACCADE, Contestant, Work, with_threads
+from saccade.bench.peers import CTRANSLATE2, HUGGING_FACE, LLAMA, SACCADE, Contestant, Work, with_threads
 from saccade.data.lexicon import Lexicon
 from saccade.data.vocab import END, PAD, SPECIALS, START, Pieces
 from saccade.decode import Beam, Greedy, minimum_length, never, search
@@ -102,7 +102,8 @@ def generate(
     tell: Callable[[str], None] = lambda _: None,
 ) -> Race:
     """A language model of the size of GPT-2 small goes on from prompts, greedily."""
-    settings = {"prompt": prompt, "tokens": tokens, "rounds": rounds, "peers": peers.installed()}
+    tools = peers.installed(peers.OF_LANGUAGE_MODELS)
+    settings = {"prompt": prompt, "tokens": tokens, "rounds": rounds, "peers": tools}
     warn_if_busy()
     with alone(), tempfile.TemporaryDirectory() as place:
         around = circumstances()
@@ -116,6 +117,8 @@ def generate(
         predictor = peers.drawn(recipe, lexicon, Path(place))
         folders = peers.exported(Path(place))
         makers = _makers(GENERATE, predictor, folders, tokens)
+        if "llama.cpp" in tools:
+            makers |= {each: _llamas(folders[0], each.precision, tokens) for each in LLAMA}
         for count in sequences:
             draw = torch.Generator().manual_seed(1)
             prompts = torch.randint(specials, vocabulary, (count, prompt), generator=draw)
@@ -234,6 +237,17 @@ def _ctranslate2_on(generator: Any, names: Sequence[str], tokens: int) -> Make:
         return lambda: generator.generate_batch(texts, **how)
 
     return make
+
+
+def _llamas(folder: Path, precision: str, tokens: int) -> list[Make]:
+    file = folder.with_name(f"{precision}.gguf")
+    llama.write_gguf(folder, file, precision)
+    model = llama.load(file)
+
+    def with_so_many(threads: int) -> Make:
+        return lambda prompts, beam: llama.continuation(model, prompts.tolist(), tokens, threads)  # noqa: ARG005
+
+    return [with_so_many(threads) for threads in _thread_counts()]
 
 
 TRANSLATE = Job(_ours, "MarianMTModel", "Translator", "shared_vocabulary.json", _ctranslate2)
