@@ -181,7 +181,7 @@ def load(
     if isinstance(task, Concluding):
         task.recall(state.get("conclusions", {}))
     model = _model(task)
-    load_tensors(model, tensors, f"the weights of {run.path}")
+    load_tensors(model, tensors, f"the checkpoint of {run.path}")
     return Predictor(task, model.eval(), recipe, require_precision(precision))
 
 

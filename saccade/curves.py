@@ -36,7 +36,7 @@ def read(paths: Sequence[str | Path], *, score: str | None = None, minutes: bool
     known = list(dict.fromkeys(key for records in logs.values() for record in records for key in record))
     scores = [key.removeprefix(PREFIX) for key in known if key.startswith(PREFIX)]
     if not scores:
-        raise SaccadeError(f"{', '.join(map(str, paths))}: nothing was logged of a validation part yet")
+        raise SaccadeError(f"{', '.join(map(str, paths))}: no log of a validation part (a packed run has none)")
     if score is not None and score not in scores:
         raise SaccadeError(f"no run logged a score {score!r}; there is: {', '.join(scores)}")
     score = score or ("loss" if "loss" in scores else scores[0])

@@ -407,6 +407,11 @@ def test_doubts_about_the_data_are_told_before_hours_are_spent(saccade, files: P
         "train", "translate", "--source", "few.fr", "--target", "few.en", "--out", "runs/few", *small
     )
     assert code == 0 and "fewer than 30 sentences to validate on" in out
+    repeated = ["--source", "many.fr", "--target", "many.en"]
+    Path("many.fr").write_text("".join(f"{line}\n" for line in lines[0]))
+    Path("many.en").write_text("".join(f"{line}\n" for line in [*lines[1][:-30], *lines[1][:30]]))
+    code, out, _ = saccade("train", "translate", *repeated, "--out", "runs/many", *small)
+    assert code == 0 and "pairs in neither part, as their translation is one to validate on: " in out
     same = ["--valid-source", "few.fr", "--valid-target", "few.en"]
     begun = [
         "--source",
@@ -415,11 +420,12 @@ def test_doubts_about_the_data_are_told_before_hours_are_spent(saccade, files: P
         "few.en",
         *same,
         *small,
-        *sets("train.start=runs/few", "model.kind=luong"),
+        *sets("train.start=runs/few", "model.kind=luong", "task.pieces=400"),
     ]
     code, out, _ = saccade("train", "translate", "--out", "runs/more", *begun)
     assert code == 0 and "that are trained on, too, so that scores are too good: 100" in out
     assert "the model is that of train.start: other model settings do not count" in out
+    assert "the vocabulary is that of train.start: task.pieces, 400, does not count" in out
     code, _, err = saccade("train", "translate", "--source", "few.fr", "--target", "few.fr", "--out", "runs/x", *small)
     assert code == 2 and "few.fr: every sentence is its own translation" in err
 
@@ -475,7 +481,8 @@ def test_a_trained_model_goes_on_with_other_pairs_and_new_words(trained: Path, t
         else:
             assert torch.equal(tensor[:-1], before[name]), name
             torch.testing.assert_close(tensor[-1], before[name][old.task.pieces.encode("platypus")].mean(0))
-    assert any("come from" in reason for reason in training.reasons)
+    count = sum(tensor.numel() for tensor in before.values())
+    assert any(f"{count:,} parameters come from" in reason for reason in training.reasons)
 
 
 @pytest.mark.parametrize("content", ["", "\n\n  \n"])

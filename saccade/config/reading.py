@@ -142,7 +142,8 @@ def _explain(error: ValidationError, source: str, lines: dict[str, int], given: 
     for item in error.errors():
         path = [str(part) for part in item["loc"]]
         dotted = _without_union_tags(path)
-        asked = [setting for setting in given if setting == dotted or (dotted and setting.startswith(f"{dotted}."))]
+        asked = [each for each in given if dotted and f"{each}.".startswith(f"{dotted}.")]
+        asked = asked or [each for each in given if dotted.startswith(f"{each}.")]  # an item of a list
         place = f"{source}{_at_line(dotted, lines)}: {dotted or 'recipe'}"
         where = f"--set {min(asked)}" if asked else place
         if item["type"] == "extra_forbidden":

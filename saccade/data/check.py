@@ -70,7 +70,7 @@ def check_pairs(
     ]
     findings += _alignment(pairs)
     if not against and pairs and not all(hold_out([pair for pair in pairs if pair.source and pair.target])):
-        findings.append(_finding("too few pairs to hold some out for validation", pairs, [0], always="stop"))
+        findings.append(Finding("too few pairs to hold some out for validation", len(pairs), 1.0, "stop"))
     sources, targets = {p.source for p in pairs}, {p.target for p in pairs}
     for other_source, other_target in against:
         others = list(read_pairs(other_source, other_target, columns=columns))

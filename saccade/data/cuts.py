@@ -9,6 +9,7 @@ A model of few sentences so learns what words are spelled with, and does not lea
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import pairwise
@@ -29,19 +30,30 @@ class Cuts:
         self._split = tokenizer.pre_tokenizer.pre_tokenize_str
         self._rank = {tuple(pair): rank for rank, pair in enumerate(model["merges"])}
         self._ids: dict[str, int] = model["vocab"]
-        added = tokenizer.get_added_tokens_decoder().items()
-        self._added = {self._split(token.content)[0][0]: id_ for id_, token in added}  # whole words, never cut
+        self._added = {token.content: id_ for id_, token in tokenizer.get_added_tokens_decoder().items()}
+        longest_first = sorted(map(re.escape, self._added), key=len, reverse=True)
+        self._whole = re.compile(f"({'|'.join(longest_first)})") if self._added else None
         self.probability, self._draw = probability, draw
         self._cut = lru_cache(maxsize=REMEMBERED)(self.cut)
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of the tokenizer, of each text."""
-        words = [[word for word, _ in self._split(text)] for text in texts]
+        words = [self._words(text) for text in texts]
         drawn = iter(self._draw(sum(map(len, words))))
         return [[id_ for word in line for id_ in self._cut(word, next(drawn))] for line in words]
 
+    def _words(self, text: str) -> list[str]:
+        """In the tokenizer's alphabet of bytes, but for what was added to its vocabulary: that is found first and is
+        never cut."""
+        parts = [text] if self._whole is None else self._whole.split(text)
+        return [
+            word
+            for part in parts
+            for word in ([part] if part in self._added else [word for word, _ in self._split(part)])
+        ]
+
     def cut(self, word: str, variant: int) -> list[int]:
-        """The pieces of a word, which is written in the tokenizer's alphabet of bytes."""
+        """The pieces of a word."""
         if word in self._added:
             return [self._added[word]]
         random = Random(f"{variant} {word}")

@@ -20,6 +20,7 @@ from saccade.errors import RunWarning, SaccadeError
 HELD_OUT = 0.02  # share of the sentences that are held out where no validation files are given ...
 HELD_OUT_LEAST = 50  # ... how many at least, if that is no more than a tenth ...
 HELD_OUT_MOST = 2000  # ... and how many at most
+MOST_LOST = 0.1  # share of the pairs that may be in neither part, to keep the targets of both apart
 NAMED = 5  # files that cannot be read, of which people are told one by one
 
 
@@ -114,7 +115,8 @@ def read_pairs(
 
 
 def hold_out(pairs: list[TextPair]) -> tuple[list[TextPair], list[TextPair]]:
-    """Train and validation parts by a hash of the source: no sentence of either side is in both."""
+    """Train and validation parts by a hash of the source: no source is in both. Nor is any target, unless so many pairs
+    share theirs that much would be lost: the pairs to train on whose target is held out are in neither part."""
     count = max(len(pairs), 1)
     share = min(max(HELD_OUT, HELD_OUT_LEAST / count), HELD_OUT_MOST / count, 0.1)
 
@@ -123,7 +125,9 @@ def hold_out(pairs: list[TextPair]) -> tuple[list[TextPair], list[TextPair]]:
 
     valid = [pair for pair in pairs if held(pair)]
     known = {pair.target for pair in valid}
-    return [pair for pair in pairs if not held(pair) and pair.target not in known], valid
+    train = [pair for pair in pairs if not held(pair)]
+    apart = [pair for pair in train if pair.target not in known]
+    return apart if len(apart) >= (1 - MOST_LOST) * len(train) else train, valid
 
 
 def is_file(name: str | Path) -> bool:

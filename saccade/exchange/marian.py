@@ -120,7 +120,7 @@ def config_of(recipe: Recipe, sizes: Sizes) -> dict[str, Any]:
         f"combine {model.combine}": model.combine != "add",
         f"kv_heads {model.kv_heads}": model.kv_heads not in (None, model.heads),
         f"activation {model.activation}": activation is None,
-        f"tie {model.tie}": pegasus and model.tie == "output",
+        f"tie {model.tie} (model.tie=all, before training, fits)": pegasus and model.tie == "output",
     }
     require_plain("Pegasus" if pegasus else "Marian", wrong)
     said: dict[str, Any] = {"is_encoder_decoder": True, "d_model": model.width, "dropout": model.dropout}

@@ -10,11 +10,14 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from threading import RLock, get_ident
 
 import torch
 from torch import Tensor, nn
 
-from saccade.nn.attention import Attention
+from saccade.nn.attention import Attention, Tap
+
+_looking = RLock()  # one look at a time in a process: an attention has one tap
 
 
 @dataclass(frozen=True)
@@ -76,19 +79,27 @@ def attentions(model: nn.Module) -> list[tuple[str, Attention]]:
 
 @contextmanager
 def record(model: nn.Module) -> Iterator[Recording]:
-    """`with record(model) as recording: model(...)`; afterwards the taps are off, even after an error."""
-    recording = Recording(model)
-    for name, attention in attentions(model):
+    """`with record(model) as recording: model(...)`; afterwards the taps are off, even after an error.
 
-        def tap(weights: Tensor, name: str = name) -> None:
-            recording.calls.setdefault(name, []).append(weights.detach())
+    What other threads ask the same model for meanwhile is not recorded.
+    """
+    recording, thread = Recording(model), get_ident()
 
-        attention.tap = tap
-    try:
-        yield recording
-    finally:
-        for _, attention in attentions(model):
-            attention.tap = None
+    def tapping(name: str) -> Tap:
+        def tap(weights: Tensor) -> None:
+            if get_ident() == thread:
+                recording.calls.setdefault(name, []).append(weights.detach())
+
+        return tap
+
+    with _looking:
+        for name, attention in attentions(model):
+            attention.tap = tapping(name)
+        try:
+            yield recording
+        finally:
+            for _, attention in attentions(model):
+                attention.tap = None
 
 
 @contextmanager

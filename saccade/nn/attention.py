@@ -131,8 +131,8 @@ class Attention(nn.Module):
             # a finite floor, then zeros: a row with nothing to see gives zeros in value and in gradient, never NaN
             weights = scores.masked_fill(~seen, torch.finfo(scores.dtype).min).softmax(-1).masked_fill(~seen, 0.0)
         weights = _unfold_weights(weights, fold)
-        if self.tap is not None:
-            self.tap(weights)
+        if (tap := self.tap) is not None:
+            tap(weights)
         return weights
 
     def read(self, weights: Tensor, kv: KeyValues) -> Tensor:

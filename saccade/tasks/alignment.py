@@ -16,7 +16,6 @@ from torch import Tensor
 
 from saccade.data.aligner import Links
 from saccade.data.vocab import END, Vocabulary
-from saccade.errors import SaccadeError
 from saccade.maps.record import attentions, record, watched
 from saccade.maps.render import AttentionMap, Tokens
 from saccade.models.shapes import EncoderDecoder
@@ -65,7 +64,7 @@ def piece_links(pair: Pair, links: Links, vocabulary: Vocabulary) -> Tensor:
     wanted = torch.zeros(len(target), len(source))
     left, right = ([places for _, places in vocabulary.words(ids)] for ids in (source, target))
     for i, j in links:
-        if i < len(left) and j < len(right):
+        if i < len(left) and j < len(right):  # spaces that are no words may join what is counted as two
             wanted[torch.tensor(right[j])[:, None], torch.tensor(left[i])] = 1.0
     return wanted / wanted.sum(-1, keepdim=True).clamp(min=1)
 
@@ -73,8 +72,7 @@ def piece_links(pair: Pair, links: Links, vocabulary: Vocabulary) -> Tensor:
 def guided_loss(model: EncoderDecoder, batch: AlignedBatch, *, smoothing: float, weight: float) -> Loss:
     """The usual loss, and the distance of one head from the alignment."""
     across = cross_attentions(model)
-    if not across:
-        raise SaccadeError("task.guided_alignment needs a model with attention")
+    assert across, "a model without attention has been refused"
     with watched([across[-2 if len(across) > 1 else 0][1]]) as (seen,):
         loss = written_loss(model, batch, smoothing=smoothing)
     looked = torch.cat(seen, dim=2)[:, 0].float().clamp(min=SMALLEST)  # (B, T, S)

@@ -27,7 +27,7 @@ def adopt_all(model: nn.Module, tensors: Mapping[str, Tensor], start: str, seeds
             else:
                 shapes = f"{tuple(theirs.shape)}, and {tuple(mine.shape)} is needed"
                 raise ValueError(f"{name} of {start} has shape {shapes}")
-    count = sum(parameter.numel() for parameter in own.values())
+    count = sum(tensors[name].numel() for name in own)
     notes = [taken_over(count, start, tensors.keys() - model.state_dict().keys())]
     return notes + ([f"{len(seeds)} new pieces begin as the mean of what spelled them"] if grown else [])
 

@@ -59,6 +59,7 @@ class Translate:
             raise SaccadeError(f"model.kind {recipe.model.kind!r} cannot translate; there are {', '.join(MODELS)}")
         self.recipe, self.settings = recipe, recipe.task
         self._pieces: Pieces | None = None
+        self._not_learned: int | None = None  # pieces that were asked for, where another run's count
         self._own_model = True  # and not that of another run
         self._seeds: list[list[int]] = []  # of each piece that was added to another run's: what it was spelled with
         self.alignment = Choice()
@@ -75,7 +76,9 @@ class Translate:
             raise SaccadeError(f"train.start: a model for {recipe.task.kind} cannot translate")
         self._pieces = Pieces.load(vocabulary)
         self._own_model = self.recipe.model.kind == "fitted" or self.recipe.model == recipe.model
-        self.settings = self.settings.model_copy(update={"pieces": len(self._pieces) + self.settings.extend})
+        known, asked = len(self._pieces) + self.settings.extend, self.settings.pieces
+        self._not_learned = asked if asked != known else None
+        self.settings = self.settings.model_copy(update={"pieces": known})
         self.recipe = self.recipe.model_copy(update={"model": recipe.model, "task": self.settings})
 
     def adopt(self, model: EncoderDecoder, tensors: Mapping[str, Tensor]) -> Sequence[str]:
@@ -85,6 +88,7 @@ class Translate:
         train, valid = self.pairs
         recipe, reasons = self.recipe, [f"{len(train):,} pairs to train on, {len(valid):,} to validate on"]
         reasons += [*self._encoding.notes(), *self._doubts()]
+        self._require_alignments()
         if self.settings.pieces is None:
             pieces = fitting_pieces(len(train))
             reasons.append(f"{pieces:,} pieces: as many as that many pairs can teach")
@@ -107,8 +111,15 @@ class Translate:
         known = {pair.source for pair in train}
         if seen := sum(pair.source in known for pair in valid):
             yield f"sentences to validate on that are trained on, too, so that scores are too good: {seen:,}"
+        if self._in_neither:
+            yield f"pairs in neither part, as their translation is one to validate on: {self._in_neither:,}"
+        targets = {pair.target for pair in train}
+        if self.settings.valid_source is None and (seen := sum(pair.target in targets for pair in valid)):
+            yield f"translations are few: of those to validate on, {seen:,} occur in training with other sources"
         if not self._own_model:
             yield "the model is that of train.start: other model settings do not count"
+        if self._not_learned is not None:
+            yield f"the vocabulary is that of train.start: task.pieces, {self._not_learned:,}, does not count"
 
     def prepare(self, directory: Path) -> Sequence[str]:
         train, _ = self.pairs
@@ -146,8 +157,11 @@ class Translate:
             return pairs
 
         train = read(settings.source, settings.target)
+        self._in_neither = 0
         if settings.valid_source is None:
+            pairs = len(train)
             train, valid = hold_out(train)
+            self._in_neither = pairs - len(train) - len(valid)
         else:
             valid = read(settings.valid_source, settings.valid_target)
         if not train or not valid:
@@ -267,6 +281,19 @@ class Translate:
     def _links(self, pair: TextPair) -> Links:
         given = self._given_links
         return self._aligner.links(pair) if given is None else given[pair.line - 1]
+
+    def _require_alignments(self) -> None:
+        """Refuse what guided alignment cannot do, before a run is made."""
+        if self.settings.guided_alignment and self.recipe.model.kind == "sutskever":
+            raise SaccadeError("task.guided_alignment needs a model with attention, and sutskever has none")
+        for pair in self.pairs[0] if self._given_links is not None else ():
+            left, right = len(pair.source.split()), len(pair.target.split())
+            for i, j in self._links(pair):
+                if i >= left or j >= right:
+                    raise SaccadeError(
+                        f"{self.settings.alignments}:{pair.line}: {i}-{j} is outside the pair, which has {left} and "
+                        f"{right} words; links count from 0, words are between spaces, the source is first"
+                    )
 
     @cached_property
     def _given_links(self) -> list[Links] | None:

@@ -65,8 +65,10 @@ def test_the_same_random_state_gives_the_same_cuts_to_another_object(pieces: Pie
 
 def test_a_word_that_was_added_to_the_vocabulary_stays_whole(pieces: Pieces) -> None:
     larger, _ = pieces.extended(["hippopotame hippopotame"], 1)
-    [ids] = larger.encode_all(["un hippopotame"], cutting(larger, 0.9))
+    texts = ["un hippopotame", "hippopotames, hippopotame !", "l'hippopotame"]
+    [ids, *_] = larger.encode_all(texts, cutting(larger, 0.9))
     assert ids[-1] == larger.encode("hippopotame")[0] == len(larger) - 1
+    assert larger.encode_all(texts, cutting(larger, 0.0)) == larger.encode_all(texts)
 
 
 def test_a_translator_reads_the_same_sentences_in_other_pieces_and_hardly_more_of_them(tmp_path: Path) -> None:

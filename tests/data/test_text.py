@@ -101,12 +101,18 @@ def test_a_table_is_read_by_its_columns(tmp_path: Path) -> None:
 
 
 def test_no_sentence_of_either_side_is_in_both_parts() -> None:
-    pairs = [TextPair(f"s{number % 700}", f"t{number % 450}") for number in range(4000)]
+    pairs = [TextPair(f"s{number % 700}", f"t{number % 3000}") for number in range(4000)]
     train, valid = hold_out(pairs)
-    assert len(valid) > 20
+    assert len(valid) > 20 and len(train) + len(valid) < 4000
     assert not {pair.source for pair in train} & {pair.source for pair in valid}
     assert not {pair.target for pair in train} & {pair.target for pair in valid}
     assert hold_out(pairs) == (train, valid)
+
+
+def test_where_few_targets_are_shared_by_many_pairs_none_is_lost() -> None:
+    pairs = [TextPair(f"s{number}", f"t{number % 4}") for number in range(2000)]
+    train, valid = hold_out(pairs)
+    assert len(train) + len(valid) == 2000 and len(valid) > 20
 
 
 def test_translations_of_one_sentence_are_its_references() -> None:

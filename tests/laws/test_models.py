@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
-from saccade.maps.record import attentions, record
+from saccade.maps.record import Recording, attentions, record
+from saccade.models.shapes import EncoderDecoder
 from saccade.nn.losses import token_loss
 from saccade.train.trainer import load_tensors, named_tensors
 from tests.laws.models import (
@@ -121,6 +124,25 @@ def test_record_on_equals_record_off(name: str) -> None:
         hidden_columns = seen.weights[1, :, :, 3:] if seen.weights.shape[-1] == 5 else seen.weights[:0]
         assert (hidden_columns == 0).all()
     assert all(attention.tap is None for _, attention in attentions(model))
+
+
+def test_a_look_records_nothing_that_other_threads_ask_for() -> None:
+    model = sequence_model("transformer")
+    wide, narrow = (tokens(3, 5), None, tokens(3, 4, seed=1)), (tokens(1, 5), None, tokens(1, 4, seed=1))
+    with ThreadPoolExecutor(1) as other, record(model) as recording:
+        other.submit(model, *wide).result()
+        model(*narrow)
+        look = other.submit(lambda: [seen.weights for seen in _looked(model, wide)])  # waits for its turn
+        model(*narrow)
+        alone = [seen.weights for seen in recording]
+    assert {len(weights) for weights in alone} == {1}
+    assert {len(weights) for weights in look.result()} == {3}
+
+
+def _looked(model: EncoderDecoder, inputs: tuple[Tensor, None, Tensor]) -> Recording:
+    with record(model) as recording:
+        model(*inputs)
+    return recording
 
 
 def test_taps_are_off_after_an_error() -> None:

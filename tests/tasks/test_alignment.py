@@ -53,9 +53,7 @@ def test_the_guided_loss_is_the_cross_entropy_of_one_head(name: str) -> None:
     assert all(attention.tap is None for attention in model.modules() if hasattr(attention, "tap"))
 
 
-def test_without_attention_there_is_nothing_to_guide_and_nothing_to_choose() -> None:
-    with pytest.raises(SaccadeError, match="needs a model with attention"):
-        guided_loss(sequence_model("sutskever once"), batch(), smoothing=0.0, weight=1.0)
+def test_without_attention_there_is_nothing_to_choose() -> None:
     assert choose_attention(sequence_model("sutskever once"), [(PAIRS[0], LINKS[0])], LETTERS) is None
 
 
@@ -100,5 +98,16 @@ def test_links_of_ones_own_must_match_the_data(files: Path, tmp_path: Path) -> N
     where = [f'task.source="{files}/n.fr"', f'task.target="{files}/n.en"', f'task.alignments="{tmp_path}/links"']
     with pytest.raises(SaccadeError, match=r"has 1 lines, and .*n\.fr has"):
         api.begin("translate", out=tmp_path / "run", settings=[*where, *SMALL, "task.guided_alignment=0.1"])
+    (tmp_path / "links").write_text("0-0\n" * 4 + "0-0 1-99\n" + "0-0\n" * 595)
+    with pytest.raises(SaccadeError, match=r"links:5: 1-99 is outside the pair, which has \d and \d words"):
+        api.begin("translate", out=tmp_path / "run", settings=[*where, *SMALL, "task.guided_alignment=0.1"])
     with pytest.raises(SaccadeError, match="whose weight is 0"):
         api.begin("translate", out=tmp_path / "run", settings=[*where, *SMALL])
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_without_attention_cannot_be_guided_and_no_run_is_made(files: Path, tmp_path: Path) -> None:
+    settings = [f'task.source="{files}/n.fr"', f'task.target="{files}/n.en"', "model.kind=sutskever"]
+    with pytest.raises(SaccadeError, match="needs a model with attention, and sutskever has none"):
+        api.begin("translate", out=tmp_path / "run", settings=[*settings, "task.guided_alignment=0.3"])
+    assert not (tmp_path / "run").exists()
