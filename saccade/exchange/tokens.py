@@ -107,6 +107,7 @@ def read_pieces(folder: Path, config: Config) -> Pieces:
     added = [each for each in said["added_tokens"] if each["id"] >= len(SPECIALS)]
     said["added_tokens"] = [each | {"id": each["id"] - len(SPECIALS)} for each in added]
     said["normalizer"] = None
+    said["decoder"] = said["decoder"].get("decoders", [said["decoder"]])[0]
     pieces = Pieces(Tokenizer.from_str(json.dumps(said)))
     if len(pieces) != (size := config.number("vocab_size")):
         raise SaccadeError(f"{folder}: the tokenizer has {len(pieces)} pieces, and the model {size}")
@@ -114,7 +115,10 @@ def read_pieces(folder: Path, config: Config) -> Pieces:
 
 
 def write_pieces(folder: Path, pieces: Pieces, longest: int) -> None:
+    """The space before a text is put there, and taken away again, by the tokenizer itself."""
     said = _shifted(json.loads(pieces.tokenizer.to_str()), SPECIALS)
+    strip = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+    said["decoder"] = {"type": "Sequence", "decoders": [said["decoder"], strip]}
     write_json(folder / FILE, said | {"normalizer": {"type": "Prepend", "prepend": " "}})
     _write_settings(folder, dict(zip(("pad", "bos", "eos"), SPECIALS, strict=True)), longest)
 

@@ -108,6 +108,7 @@ def test_a_model_of_ours_is_read_by_transformers(order: str, tie: str, tmp_path:
     tokenizer = PreTrainedTokenizerFast.from_pretrained(tmp_path / "theirs")
     text = "the cats do, and a dog?"
     assert tokenizer(text)["input_ids"] == PIECES.encode(text)
+    assert tokenizer.decode(PIECES.encode(text)) == text
     source, mask = published.ids(len(PIECES), 9)
     target, _ = published.ids(len(PIECES), 7)
     with torch.no_grad():
