@@ -103,16 +103,17 @@ def begin(
     started = _started(task, recipe)
     recipe, reasons = task.fitted()
     run = Run.create(out, dump_recipe(recipe))
-    try:
-        with run.lock():
+    with run.lock():
+        try:
             notes = [*reasons, *_prepared(run, task)]
-        trainer = _trainer(task, recipe)
-        if started is not None:
-            notes += _adopted(trainer, started)
-        return Training(run, recipe, trainer, notes)
-    except BaseException:
-        shutil.rmtree(run.path, ignore_errors=True)  # nothing was trained: a corrected command must find the way free
-        raise
+            trainer = _trainer(task, recipe)
+            if started is not None:
+                notes += _adopted(trainer, started)
+            return Training(run, recipe, trainer, notes)
+        except BaseException:
+            if not run.steps():  # nothing was trained: a corrected command must find the way free
+                shutil.rmtree(run.path, ignore_errors=True)
+            raise
 
 
 def resumed(

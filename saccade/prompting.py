@@ -21,7 +21,7 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class Template:
-    """How a pair is written; `stop` is what stands after every output."""
+    """How a pair is written; `stop` is what stands after every output, up to the end of the line."""
 
     text: str = TEMPLATE
 
@@ -33,12 +33,14 @@ class Template:
 
     @property
     def stop(self) -> str:
-        return self.text.split("{output}")[1][:1] or "\n"
+        return self.text.split("{output}")[1].partition("\n")[0] or "\n"
 
     def prompt(self, examples: Sequence[Pair], asked: str) -> str:
         """All examples, then the input with everything up to its output."""
-        written = [self.text.replace("{input}", left).replace("{output}", right) for left, right in examples]
-        return "".join(written) + self.text.split("{output}")[0].replace("{input}", asked)
+        before, _, rest = self.text.partition("{input}")
+        between, _, after = rest.partition("{output}")
+        written = [f"{before}{left}{between}{right}{after}" for left, right in examples]
+        return "".join(written) + before + asked + between
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,8 @@ def shots(
     """
     available = len(examples) if examples else min(map(len, groups.values())) - 1
     counts = [count for count in COUNTS if count <= available] if counts is None else counts
+    if min(counts) < 0:
+        raise SaccadeError(f"--shots: {min(counts)} examples cannot be shown")
     most = max(counts)
     if examples and len(examples) < most:
         raise SaccadeError(f"--shots: {most} examples are asked for and {len(examples)} are given")
@@ -124,4 +128,4 @@ def _shuffled(pairs: Sequence[Pair], draw: np.random.Generator) -> list[Pair]:
 
 
 def _right(name: str, answers: Sequence[str], wanted: Sequence[str]) -> Score:
-    return share_score(name, np.array([got.strip() == want for got, want in zip(answers, wanted, strict=True)]))
+    return share_score(name, np.array([got.strip() == want.strip() for got, want in zip(answers, wanted, strict=True)]))

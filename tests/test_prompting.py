@@ -27,6 +27,13 @@ def test_a_template_without_its_places_is_refused(wrong: str) -> None:
         Template(wrong)
 
 
+def test_braces_in_a_text_are_text_and_an_output_ends_where_the_template_goes_on() -> None:
+    template = Template("Q {input} A {output} ;\n")
+    assert template.prompt([("what is {output}?", "{input}")], "x") == "Q what is {output}? A {input} ;\nQ x A "
+    assert template.stop == " ;"
+    assert Template("{input}>{output}").stop == Template("{input}>{output}\n\n").stop == "\n"
+
+
 def test_pairs_are_read_with_and_without_groups(tmp_path: Path) -> None:
     (tmp_path / "two.tsv").write_text("a\tb\nc\td\n")
     (tmp_path / "three.tsv").write_text("x\ta\tb\ny\tc\td\nx\te\tf\n")

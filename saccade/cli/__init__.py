@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 import warnings
 from typing import Annotated
 
@@ -33,6 +35,8 @@ app.add_typer(bench.bench, name="bench")
 def main() -> None:
     """Run the command; errors for people come without a traceback, with exit code 2."""
     warnings.showwarning = terminal.warner()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # an answer that cannot be shown is no reason to lose it
     try:
         app(standalone_mode=True)
     except SaccadeError as error:

@@ -121,11 +121,13 @@ def as_setting(key: str, value: object) -> str:
 
 def method(predictor: Predictor, beam: int | None, n_best: int) -> Method | None:
     """The beam that was asked for, or None for the recipe's own."""
-    from saccade.decode import Beam
+    from saccade.decode import Beam, Greedy
 
     if beam is None and n_best == 1:
         return None
     settings = predictor.recipe.decode
+    if beam == n_best == 1:
+        return Greedy()
     return Beam(max(beam or settings.beam, n_best), best=n_best, length_penalty=settings.length_penalty)
 
 

@@ -90,6 +90,8 @@ def _read_yaml(text: str, source: str) -> Any:
         return YAML(typ="safe", pure=True).load(text)
     except RecursionError:
         raise ConfigError(f"{source}: nested too deeply to be a recipe") from None
+    except (ValueError, KeyError) as error:  # of a date that there is not, or a tag that does not fit
+        raise ConfigError(f"{source}: {error}") from None
     except YAMLError as error:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         where = source if mark is None else f"{source}:{mark.line + 1}"

@@ -66,6 +66,8 @@ def read_lines(path: str | Path) -> Iterator[str]:
 
 def read_stdin() -> Iterator[str]:
     """The lines of standard input, by the same rules."""
+    if sys.stdin is None:
+        raise SaccadeError("standard input is closed")
     return (line for line in _decoded(sys.stdin.buffer, "standard input", Encoding()) if line is not None)
 
 

@@ -163,9 +163,12 @@ class Pieces:
 
     def __init__(self, tokenizer: Tokenizer):
         self._tokenizer = tokenizer
-        # a word that was added has its space as it is
-        pieces = tokenizer.get_vocab().items()
-        self._texts = {id_ + len(SPECIALS): piece.replace(" ", "Ġ") for piece, id_ in pieces}
+        # a word that was added stands there as it is, pieces in the letters by which the library writes bytes
+        added, letters = tokenizer.get_added_tokens_decoder(), pre_tokenizers.ByteLevel(False, use_regex=False)
+        self._texts = {
+            id_ + len(SPECIALS): "".join(part for part, _ in letters.pre_tokenize_str(piece)) if id_ in added else piece
+            for piece, id_ in tokenizer.get_vocab().items()
+        }
 
     @classmethod
     def learn(cls, texts: Iterable[str], size: int) -> Pieces:

@@ -91,6 +91,8 @@ def packed(model: Model, precision: Precision = "float32") -> Model:
     """A copy for use, which says the same, or nearly the same with int8, and shares all tensors that are not packed."""
     shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     copied = copy.deepcopy(model, shared).eval()
+    for module in copied.modules():
+        vars(module).pop("tap", None)  # of somebody who is looking at the original just now
     _pack(model, copied, precision)
     return copied
 

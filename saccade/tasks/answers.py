@@ -79,6 +79,8 @@ class Plan:
         if settings.must_not_include:
             rules.append(without([forbidden_phrase(text, vocabulary) for text in settings.must_not_include]))
         if settings.must_include:
+            if isinstance(method, Sample):
+                raise SaccadeError("decode.must_include is searched for by a beam; it cannot be sampled")
             phrases = tuple(wanted_phrase(text, vocabulary) for text in settings.must_include)
             rules.append(containing(phrases, END))
             beam = method if isinstance(method, Beam) else Beam(best=method.best)

@@ -133,7 +133,7 @@ def _pass(
     forbidden = {marks.pad, marks.start, marks.mask, marks.end} - ({marks.end} if lexicon.published_ids else set())
 
     def stops(tokens: Sequence[int]) -> bool:
-        held = {text: len(text) + HELD_PIECES for text in how.stop}
+        held = {text: len(text.encode()) + HELD_PIECES for text in how.stop}
         return any(text in lexicon.decode([*written[-last:], *tokens][-last:]) for text, last in held.items())
 
     def heard(live: Live) -> None:

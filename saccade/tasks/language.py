@@ -66,12 +66,17 @@ class Language(TextTask):
         return {"loss": Term(found.smoothed), "accuracy": Term(found.correct, weight=0.0)}
 
     def predict(self, model: LanguageModel, inputs: Sequence[str], method: Method | None = None) -> list[Prediction]:
-        """The texts go on, for a length by the recipe's decode settings."""
+        """The texts go on, each for a length by the recipe's decode settings and its own."""
         decode = self.recipe.decode
-        longest = max((len(self.lexicon.encode(text)) for text in inputs), default=0)
-        tokens = max(1, int(decode.limit_factor * longest) + decode.limit_extra)
-        how = Continuation(tokens, self.settings.window, method=method or method_of(decode))
-        return self.continued(model, inputs, how)
+        by_limit: dict[int, list[int]] = {}
+        for number, text in enumerate(inputs):
+            limit = max(1, int(decode.limit_factor * len(self.lexicon.encode(text))) + decode.limit_extra)
+            by_limit.setdefault(limit, []).append(number)
+        found: dict[int, Prediction] = {}
+        for limit, numbers in by_limit.items():
+            how = Continuation(limit, self.settings.window, method=method or method_of(decode))
+            found |= zip(numbers, self.continued(model, [inputs[number] for number in numbers], how), strict=True)
+        return [found[number] for number in range(len(inputs))]
 
     def continued(
         self,

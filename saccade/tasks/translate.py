@@ -122,7 +122,7 @@ class Translate:
             yield f"the vocabulary is that of train.start: task.pieces, {self._not_learned:,}, does not count"
 
     def prepare(self, directory: Path) -> Sequence[str]:
-        train, _ = self.pairs
+        train, valid = self.pairs
         texts = (text for pair in train for text in (pair.source, pair.target))
         asked, longest = self.settings.pieces, self.settings.longest
         assert asked is not None, "fitted() decides it"
@@ -134,6 +134,8 @@ class Translate:
         learned, left_out = len(self._pieces), len(train) - len(self._short_enough)
         if left_out == len(train):
             raise SaccadeError(f"every pair of {self.settings.source} is longer than task.longest, {longest} pieces")
+        if not any(len(self._pieces.encode(pair.source)) <= longest for pair in valid):
+            raise SaccadeError(f"every sentence to validate on is longer than task.longest, {longest} pieces")
         notes = [] if learned == asked else [f"asked for {asked:,} pieces, the text yields {learned:,}"]
         if left_out:
             notes.append(f"pairs longer than task.longest, {longest} pieces, left out of training: {left_out:,}")
@@ -231,17 +233,16 @@ class Translate:
         return predict_pairs(model, inputs, (self.pieces, self.pieces), self.recipe.decode, method)
 
     def score(self, model: EncoderDecoder) -> Scores:
-        """BLEU and chrF of some validation sentences, translated for real, against all their references.
+        """BLEU and chrF of some validation sentences, translated for real, against all their references."""
+        return self._scored(model, validation_method(self.recipe.decode))
 
-        They are chosen by hash: files are often sorted, and the first sentences are then the shortest.
-        """
+    def _scored(self, model: EncoderDecoder, method: Method | None) -> Scores:
+        """The sentences are chosen by hash: files are often sorted, and the first are then the shortest."""
         references = references_of(self.pairs[1])
         fitting = [each for each in references if len(self.pieces.encode(each)) <= self.settings.longest]
-        if not fitting:
-            raise SaccadeError(f"every validation sentence is longer than task.longest, {self.settings.longest} pieces")
         sources = sorted(fitting, key=hash_of)[: self.settings.valid_examples]
         decode = self.recipe.decode
-        found = answer_pairs(model, self.pieces.encode_all(sources), decode, self.pieces, validation_method(decode))
+        found = answer_pairs(model, self.pieces.encode_all(sources), decode, self.pieces, method)
         answers = [self.pieces.decode(hypotheses[0].tokens) for hypotheses in found]
         known = [references[source] for source in sources]
         samples = [(source, answer, refs[0]) for source, answer, refs in zip(sources, answers, known, strict=True)]
@@ -250,10 +251,11 @@ class Translate:
         return Scores("bleu", values, samples, known)
 
     def evaluate(self, model: EncoderDecoder, split: str) -> Sequence[Score]:
-        """Of the sentences that are translated while training; whole files are scored in `saccade.translation`."""
+        """Of the sentences that are translated while training, by the recipe's search; whole files are scored in
+        `saccade.translation`."""
         if split != "valid":
             raise SaccadeError(f"a translation run knows no part called {split}; give its files: --source and --target")
-        found = self.score(model)
+        found = self._scored(model, None)
         answers = [answer for _, answer, _ in found.samples]
         return [measure(answers, found.references, interval=True) for measure in (bleu, chrf)]
 

@@ -194,7 +194,10 @@ class Trainer:
             )
         optimizer, average = _parted(checkpoint.optimizer)
         if self.average is not None:
-            average = average or checkpoint.model  # averaging that was turned on later starts from the weights
+            # averaging that was turned on later starts from the weights
+            average = average or {
+                name: checkpoint.model[name] for name in self.average.tensors.keys() & checkpoint.model
+            }
             require_match(average, {n: t.shape for n, t in self.average.tensors.items()}, "average of the weights")
         load_tensors(self.model, checkpoint.model, f"step {checkpoint.step} of {run.path}")
         load_optimizer(self.optimizer, self.model, optimizer)
@@ -202,7 +205,8 @@ class Trainer:
             self.average.tensors = {name: average[name].clone() for name in self.average.tensors}
         restore_random(checkpoint.random)
         self.step, self.cursor = checkpoint.step, Cursor(**state["cursor"])
-        self.best_step, self.best_score = state["best_step"], state["best_score"]
+        if state["best_step"] in run.steps():  # else its checkpoint is lost, and the best is to be found anew
+            self.best_step, self.best_score = state["best_step"], state["best_score"]
         self.evaluations_since_best = state["evaluations_since_best"]
         self.window = Window(**state["window"])
         self.minutes = state["minutes"]

@@ -24,6 +24,11 @@ def problem(text: str, *settings: str) -> str:
     return str(caught.value)
 
 
+@pytest.mark.parametrize("value", ["2020-02-30", "!!int foo", "!!bool foo"])
+def test_a_date_that_there_is_not_and_a_tag_that_does_not_fit_are_named(value: str) -> None:
+    assert f"--set decode.prefix={value}: " in problem(GOOD, f"decode.prefix={value}")
+
+
 @pytest.mark.parametrize("name", list_recipes())
 def test_every_recipe_that_ships_reads_and_comes_back_equal(name: str) -> None:
     needed = {"reverse": [], "regress": [], "interact": [], "translate": ["task.source=a.tsv"]}

@@ -71,6 +71,12 @@ def test_a_word_that_was_added_to_the_vocabulary_stays_whole(pieces: Pieces) -> 
     assert larger.encode_all(texts, cutting(larger, 0.0)) == larger.encode_all(texts)
 
 
+def test_an_added_word_is_spelled_in_the_letters_of_all_other_pieces(pieces: Pieces) -> None:
+    larger, spelled = pieces.extended(["près près"], 1)
+    spellings = larger.spellings()
+    assert spellings[-1] == "".join(spellings[id_] for id_ in spelled[0])
+
+
 def test_a_translator_reads_the_same_sentences_in_other_pieces_and_hardly_more_of_them(tmp_path: Path) -> None:
     (tmp_path / "pairs.tsv").write_text("".join(f"{left}\t{right}\n" for left, right in corpus()), encoding="utf-8")
     chosen = [f'task.source="{tmp_path}/pairs.tsv"', "task.pieces=400", "task.bpe_dropout=0.1"]

@@ -13,6 +13,7 @@ from torch import Tensor
 from saccade.maps.record import Recording, attentions, record
 from saccade.models.shapes import EncoderDecoder
 from saccade.nn.losses import token_loss
+from saccade.nn.packed import packed
 from saccade.train.trainer import load_tensors, named_tensors
 from tests.laws.models import (
     ANSWERING,
@@ -137,6 +138,13 @@ def test_a_look_records_nothing_that_other_threads_ask_for() -> None:
         alone = [seen.weights for seen in recording]
     assert {len(weights) for weights in alone} == {1}
     assert {len(weights) for weights in look.result()} == {3}
+
+
+def test_a_copy_for_use_that_is_made_during_a_look_has_no_taps() -> None:
+    model = sequence_model("transformer")
+    with record(model):
+        copied = packed(model)
+    assert all(attention.tap is None for _, attention in attentions(copied))
 
 
 def _looked(model: EncoderDecoder, inputs: tuple[Tensor, None, Tensor]) -> Recording:

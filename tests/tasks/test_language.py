@@ -193,8 +193,15 @@ def test_a_map_of_more_than_a_window_says_what_it_leaves_out(run: Path) -> None:
     assert len(maps[0].columns.labels) == window
 
 
+def test_how_far_a_text_goes_on_does_not_depend_on_the_others(run: Path) -> None:
+    predictor = api.load(run)
+    assert predictor.predict(["red", "red fox and blue"])[0].text == predictor.predict(["red"])[0].text
+
+
 def test_a_line_of_output_stays_a_line(run: Path) -> None:
-    answered = CliRunner().invoke(app, ["predict", str(run), "red", "blue", "--sample", "--temperature", "9"])
+    answered = CliRunner().invoke(
+        app, ["predict", str(run), "red", "blue", "--sample", "--temperature", "9", "--seed", "3"]
+    )
     assert answered.exit_code == 0
     assert len(answered.stdout.splitlines()) == 2 and "\\n" in answered.stdout
 

@@ -12,7 +12,7 @@ from saccade import api
 from saccade.config import load_recipe
 from saccade.config.training import DecodeSettings
 from saccade.data.vocab import END, START, Symbols
-from saccade.decode import Beam, Greedy, Hypothesis, Method
+from saccade.decode import Beam, Greedy, Hypothesis, Method, Sample
 from saccade.errors import SaccadeError
 from saccade.models.shapes import EncoderDecoder
 from saccade.tasks.answers import method_of, validation_method
@@ -145,6 +145,12 @@ def test_an_answer_begins_contains_and_avoids_what_a_recipe_says(name: str) -> N
         assert "h h" not in text
         assert "f g" in text
         assert best.stopped == "eos"
+
+
+def test_what_must_be_included_cannot_be_sampled() -> None:
+    settings = DecodeSettings(must_include=("f g",))
+    with pytest.raises(SaccadeError, match="cannot be sampled"):
+        answer(sequence_model("transformer"), settings, Sample())
 
 
 def test_a_wish_that_is_met_anyway_changes_nothing() -> None:

@@ -94,6 +94,16 @@ def test_monstrous_lines_are_left_out_of_training_and_counted(tmp_path: Path, pa
     assert not (tmp_path / "none").exists()
 
 
+def test_sentences_to_validate_on_that_are_all_too_long_are_noticed_at_once(
+    tmp_path: Path, pairs: list[tuple[str, str]]
+) -> None:
+    (tmp_path / "long.tsv").write_text("mot " * 80 + "\tword\n")
+    chosen = settings(tmp_path, pairs, f'task.valid_source="{tmp_path}/long.tsv"', "task.longest=60")
+    with pytest.raises(SaccadeError, match=r"every sentence to validate on is longer than task\.longest, 60 pieces"):
+        api.begin("translate", out=tmp_path / "run", settings=chosen)
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("longest", [12, 16, 100])
 def test_the_count_of_long_pairs_is_that_of_the_examples_that_are_missing(
     longest: int, tmp_path: Path, pairs: list[tuple[str, str]]
