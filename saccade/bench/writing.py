@@ -255,20 +255,17 @@ GENERATE = Job(_going_on, "GPT2LMHeadModel", "Generator", "vocabulary.json", _ct
 
 
 def to_table(race: Race) -> Table:
-    """One row for each size, number of sequences and beam: tokens per second, and ours as multiples of theirs."""
-    contestants = list(dict.fromkeys(speed.contestant for speed in race.speeds))
-    table = Table("size, sequences\nand beam", box=None, pad_edge=False)
-    for name in contestants:
-        table.add_column(name.replace("CTranslate2", "CTrans-\nlate2").replace(" ", "\n"), justify="right")
-    for heading in ("x best\nfloat32", "x best\nint8"):
-        table.add_column(heading, justify="right")
-    for place in dict.fromkeys((speed.size, speed.sequences, speed.beam) for speed in race.speeds):
-        found = {s.contestant: s for s in race.speeds if (s.size, s.sequences, s.beam) == place}
-        table.add_row(
-            f"{place[0]}, {place[1]}, {place[2]}",
-            *(f"{found[name].tokens:,.0f}" for name in contestants),
-            *(_multiple(found, precision) for precision in ("float32", "int8")),
-        )
+    """A row for each contestant, tokens per second at each size, number of sequences and beam; and ours as multiples of
+    the best of theirs."""
+    places = list(dict.fromkeys((speed.size, speed.sequences, speed.beam) for speed in race.speeds))
+    found = [{s.contestant: s for s in race.speeds if (s.size, s.sequences, s.beam) == place} for place in places]
+    table = Table("size\nsequences\nbeam", box=None, pad_edge=False)
+    for place in places:
+        table.add_column("\n".join(map(str, place)), justify="right")
+    for name in dict.fromkeys(speed.contestant for speed in race.speeds):
+        table.add_row(name, *(f"{here[name].tokens:,.0f}" for here in found))
+    for precision in ("float32", "int8"):
+        table.add_row(f"x best {precision}", *(_multiple(here, precision) for here in found))
     return table
 
 
