@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -13,7 +12,6 @@ import torch
 from torch import Tensor
 
 from saccade.config import Recipe
-from saccade.config.models import TransformerSettings
 from saccade.config.tasks import TranslateSettings
 from saccade.data.aligner import Aligner, Links, read_links
 from saccade.data.cuts import VARIANTS, Cuts
@@ -29,6 +27,7 @@ from saccade.models.shapes import EncoderDecoder
 from saccade.tasks.alignment import AlignedBatch, Choice, aligned_batch, choose_attention, guided_loss, piece_links
 from saccade.tasks.answers import best_tokens, validation_method
 from saccade.tasks.base import Loss, Prediction, Scores
+from saccade.tasks.fitting import fitting_model, fitting_pieces
 from saccade.tasks.pairs import answer_pairs, collate_pairs, look_at_pair, predict_pairs
 from saccade.tasks.starting import adopt_all
 from saccade.tasks.written import WrittenBatch, written_loss
@@ -322,42 +321,19 @@ class Translate:
         if example.text is None:
             return example
         pair = self._swapped(example.text, example.name)
-        if pair is example.text and self._cuts is None:
-            return example
-        source, target = self.pieces.encode_all([pair.source, pair.target], self._cuts)
-        varied = replace(example, source=source, target=target)
-        most = min(self.settings.longest, GROWTH * self.length(example))
-        return varied if self.length(varied) <= most else example
+        usual = example if pair is example.text else self._encoded(example, pair)
+        if self._cuts is None:
+            return usual
+        cut = self._encoded(example, pair, self._cuts)
+        most = min(self.settings.longest, GROWTH * self.length(usual))
+        return cut if self.length(cut) <= most else usual
+
+    def _encoded(self, example: Example, pair: TextPair, cuts: Cuts | None = None) -> Example:
+        source, target = self.pieces.encode_all([pair.source, pair.target], cuts)
+        return replace(example, source=source, target=target)
 
     def _swapped(self, pair: TextPair, name: str) -> TextPair:
         if not name or float(torch.rand(())) >= self.settings.swap_names:
             return pair
         others = others_like(name, pair)
         return renamed(pair, name, others[int(torch.randint(len(others), ()))])
-
-
-def fitting_model(pairs: int) -> tuple[TransformerSettings, str]:
-    """The size that so many pairs can fill; small data wants few layers and much dropout (Araabi and Monz 2020)."""
-    sizes = (  # up to so many pairs: width, heads, hidden, layers of each side, dropout
-        (5_000, 96, 4, 192, 2, 0.3),
-        (50_000, 128, 4, 256, 3, 0.3),
-        (250_000, 192, 4, 768, 3, 0.1),
-        (1_000_000, 256, 4, 1024, 4, 0.1),
-        (math.inf, 512, 8, 2048, 6, 0.1),
-    )
-    width, heads, hidden, layers, dropout = next(size[1:] for size in sizes if pairs <= size[0])
-    model = TransformerSettings(
-        width=width,
-        heads=heads,
-        hidden=hidden,
-        encoder_layers=layers,
-        decoder_layers=layers,
-        dropout=dropout,
-        tie="all",
-    )
-    return model, f"{layers}+{layers} layers, {width} wide, dropout {dropout}: a size that {pairs:,} pairs can fill"
-
-
-def fitting_pieces(pairs: int) -> int:
-    """How many pieces so many pairs can teach: 2,000 for ten thousand, growing with the square root, within bounds."""
-    return max(500, min(32_000, round(2000 * (pairs / 10_000) ** 0.5 / 100) * 100))

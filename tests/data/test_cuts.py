@@ -89,3 +89,17 @@ def test_a_translator_reads_the_same_sentences_in_other_pieces_and_hardly_more_o
     for batch in batches:
         assert [task.pieces.decode(row) for row in batch.source.tolist()] == usual
         assert max(batch.source.shape[1], batch.target_mask.shape[1]) <= GROWTH * max(map(task.length, examples))
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.1])
+def test_a_name_is_swapped_in_the_shortest_sentence_too_however_long_the_other_is(
+    probability: float, tmp_path: Path
+) -> None:
+    (tmp_path / "pairs.tsv").write_text("".join(f"Tom {n}.\tTom {n}.!\n" for n in range(200)), encoding="utf-8")
+    chosen = ["task.pieces=300", "task.swap_names=0.9999", f"task.bpe_dropout={probability}"]
+    task = Translate(load_recipe("translate", [f'task.source="{tmp_path}/pairs.tsv"', *chosen]))
+    task.prepare(tmp_path)
+    examples = task.examples("train")[:50]
+    batch = task.collate(examples, range(len(examples)))
+    for rows in (batch.source, batch.target):
+        assert not any("Tom" in task.pieces.decode(row) for row in rows.tolist())
