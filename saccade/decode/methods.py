@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from saccade.errors import SaccadeError
+from saccade.nn.native import largest
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Greedy:
     best: int = field(default=1, init=False)
 
     def candidates(self, live: Live, log_p: Tensor, width: int) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        token = log_p.argmax(-1, keepdim=True)  # (B, 1)
+        _, token = largest(log_p, 1)  # (B, 1)
         return torch.zeros_like(token), token
 
     def rank(self, score: float, length: int) -> float:  # noqa: ARG002
@@ -77,7 +78,7 @@ class Beam:
 
     def candidates(self, live: Live, log_p: Tensor, width: int) -> tuple[Tensor, Tensor]:
         # each hypothesis can end in one way only, so twice the width leaves enough that go on
-        own, token = log_p.topk(min(2 * self.width, log_p.shape[1]))  # (R, k), the best of each hypothesis
+        own, token = largest(log_p, min(2 * self.width, log_p.shape[1]))  # (R, k), the best of each hypothesis
         total = (live.score[:, None] + own).view(-1, width * own.shape[1])  # (B, W k)
         chosen = total.topk(min(2 * self.width, total.shape[1])).indices
         return chosen // own.shape[1], token.view_as(total).gather(1, chosen)

@@ -22,8 +22,9 @@ from saccade.decode.methods import Greedy, Live, Method, rows_of
 from saccade.decode.rules import Rule
 from saccade.errors import SaccadeError
 from saccade.nn.cache import Past
+from saccade.nn.native import log_probabilities
 
-Step = Callable[[Tensor, Past], tuple[Tensor, Past]]  # tokens (R, t), past -> logits (R, V), past
+Step = Callable[[Tensor, Past], tuple[Tensor, Past]]  # tokens (R, t), past -> logits (R, V), to be written over, past
 Stop = Callable[[Sequence[int]], bool]
 Stopped = Literal["eos", "stop", "length", "constraint"]
 
@@ -75,7 +76,7 @@ def search(
     while len(live.score):
         # what the model says, what the rules leave of it, what the method makes of that
         logits, past = step(last, past)
-        log_p = logits.log_softmax(-1)
+        log_p = log_probabilities(logits)
         for rule in rules:
             rule(live, log_p)
         parent, token = method.candidates(live, log_p, width)  # (B, k)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor, nn
 
+from saccade.models.native_step import NativeStep, has_native_step
 from saccade.models.shapes import Memory
 from saccade.nn.attention import Attention, fused
 from saccade.nn.cache import KeyValues, Past
@@ -50,7 +51,8 @@ class SwiftBlock:
         attention = plain.attention
         self.number, self.ready = number, ready
         maps = [attention.query, attention.key, attention.value]
-        self.project = joint(cast(Sequence[nn.Linear], maps), precision).forward
+        self.joint = joint(cast(Sequence[nn.Linear], maps), precision)
+        self.project = self.joint.forward
         self.heads = (attention.heads, attention.kv_heads, attention.kv_heads)
         self.width = attention.key_width
         self.scale = _scale(attention)
@@ -135,6 +137,8 @@ class Cells:
     at: Tensor  # (R, t), where the new positions stand
     mask: Tensor | None = None  # none: all that are filled ...
     causal: bool = False  # ... or, of new ones, those before
+    cell: Tensor  # (R,), of a single new position, where it is written ...
+    seen: Tensor | None = None  # ... and (R, S) what it may look at, none: all that are filled
 
     def make_room(self, cells: KeyValues, by: int) -> None:
         """What a beam or a longer text needs is made in steps, so that little is copied and little lies idle."""
@@ -167,8 +171,10 @@ class OwnCells(Cells):
         self.at = past.position[:, None] + torch.arange(steps)
         self.even = bool((past.position == past.used).all())
         self.causal = steps > 1 and past.used == 0
+        self.cell = past.position
         if not self.causal and (steps > 1 or not self.even):
-            self.mask = (torch.arange(self.filled) <= self.at[..., None])[:, None]  # (R, 1, t, S)
+            earlier = torch.arange(self.filled) <= self.at[..., None]  # (R, t, S)
+            self.mask, self.seen = earlier[:, None], earlier[:, 0]
 
     def put(self, cells: Tensor, new: Tensor) -> None:
         if self.even:
@@ -193,11 +199,13 @@ class SharedCells(Cells):
         self.filled = self.first + self.width * steps
         self.make_room(cells, ROOM * self.width)
         self.at = past.position[:, None] + torch.arange(steps)
+        self.cell = (self.first + torch.arange(self.width)).repeat(cells.rows)
         own = torch.eye(self.width, dtype=torch.bool).repeat_interleave(steps, 1).repeat(cells.rows, 1)  # (R, W t)
         self.sees = torch.cat([past.state, own], 1)  # (R, S)
         alone = self.width == 1 and self.first == past.used  # and always was: each sees all before it
         self.causal = alone and steps > 1 and self.first == 0
         if not self.causal and not (alone and steps == 1):
+            self.seen = self.sees
             asked = self.sees.view(cells.rows, self.width, 1, -1).repeat(1, 1, steps, 1)
             asked[..., self.first :] &= torch.ones(steps, steps, dtype=torch.bool).tril().repeat(1, self.width)
             self.mask = asked.flatten(1, 2)[:, None]  # (B, 1, W t, S)
@@ -222,6 +230,8 @@ class SwiftDecoder(nn.Module):
         self.ready = ready
         pairs = zip(plain.stack.blocks, ready.stack.blocks, strict=True)
         self.blocks = [SwiftBlock(number, block, its, precision) for number, (block, its) in enumerate(pairs)]
+        norm = ready.stack.norm
+        self.native = NativeStep(self.blocks, norm) if has_native_step(self.blocks, norm) else None
 
     def forward(self, tokens: Tensor, memory: Memory) -> Tensor:
         return self.ready(tokens, memory)
@@ -242,6 +252,8 @@ class SwiftDecoder(nn.Module):
         steps = tokens.shape[1]
         cells = OwnCells(past, steps) if past.memory is None else SharedCells(past, steps)
         x = self.ready.embedding(tokens, cells.at)
+        if self.native is not None and steps == 1:
+            return self.native(x, None if past.memory is None else past.memory[0], cells), cells.advanced(past, steps)
         for number, block in enumerate(self.blocks):
             x = block(x, None if past.memory is None else past.memory[0][number], cells, cells.at)
         norm = self.ready.stack.norm

@@ -18,7 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from saccade.nn import native
 from saccade.nn.layers import Output
+from saccade.nn.native import NativeLinear
 
 Precision = Literal["float32", "int8"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
@@ -35,9 +37,11 @@ class PackedLinear(nn.Module):
     def __init__(self, weight: Tensor, bias: Tensor | None, precision: Precision):
         super().__init__()
         weight, bias = weight.detach().float(), None if bias is None else bias.detach().float()
-        self.bias, self.plain, self.packed, self.quantised = bias, None, None, None
-        worth = weight.numel() >= LEAST[precision]
-        if worth and precision == "int8" and "x86" in torch.backends.quantized.supported_engines:
+        self.bias, self.plain, self.packed, self.quantised, self.native = bias, None, None, None, None
+        made, worth = native.library(), weight.numel() >= LEAST[precision]
+        if made is not None and weight.device.type == "cpu" and (precision == "float32" or made.has_bytes()):
+            self.native = NativeLinear(made, weight, bias, in_bytes=precision == "int8" and worth)
+        elif worth and precision == "int8" and "x86" in torch.backends.quantized.supported_engines:
             self.quantised = _quantised(weight)
         elif worth and torch.backends.mkldnn.is_available():
             self.packed = torch.ops.mkldnn._reorder_linear_weight(weight, None)
@@ -45,6 +49,8 @@ class PackedLinear(nn.Module):
             self.plain = weight
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.native is not None:
+            return self.native(x)
         if self.plain is not None:
             return F.linear(x, self.plain, self.bias)
         if self.packed is not None:

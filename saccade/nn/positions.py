@@ -155,10 +155,16 @@ class Rotary(AttentionPositions):
         if width != self.width:
             raise ValueError(f"rotary positions of width {self.width} do not fit heads of width {width}")
 
+    def waves(self, at: Tensor) -> tuple[Tensor, Tensor]:
+        """Sine and cosine of each pair's angle: positions (..., T) -> (..., T, K / 2)."""
+        angle = _angles(at, self.width)
+        return angle.sin(), angle.cos()
+
     def turn(self, x: Tensor, at: Tensor) -> Tensor:
-        angle = _angles(at, self.width)  # (T, K / 2) or (B, T, K / 2)
-        angle = angle if angle.dim() == 2 else angle[:, None]  # (B, 1, T, K / 2)
-        sine, cosine = angle.sin().to(x.dtype), angle.cos().to(x.dtype)
+        sine, cosine = (
+            wave.to(x.dtype) if wave.dim() == 2 else wave[:, None].to(x.dtype)  # (B, 1, T, K / 2)
+            for wave in self.waves(at)
+        )
         if self.layout == "halves":
             left, right = x.chunk(2, dim=-1)
             return torch.cat([left * cosine - right * sine, right * cosine + left * sine], dim=-1)

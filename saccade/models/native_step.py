@@ -1,0 +1,151 @@
+"""A step of a Transformer's decoder by the processor's own code (`nn/native.cpp`): one call for all blocks."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+
+from saccade.nn import native
+from saccade.nn.cache import KeyValues
+from saccade.nn.layers import ACTIVATIONS, Residual
+from saccade.nn.native import Block, NativeLinear, Norm, Step, pointer
+from saccade.nn.packed import PackedLinear
+from saccade.nn.positions import Rotary
+
+if TYPE_CHECKING:
+    from saccade.models.swift import Cells, SwiftBlock
+
+
+NUMBERS = {ACTIVATIONS[name]: n for n, name in enumerate(("relu", "gelu", "gelu_tanh", "silu", "sigmoid"), start=1)}
+
+
+class NativeStep:
+    """All blocks and the last norm: x (R, 1, D) -> the same, in place. Everything it points to, it also holds."""
+
+    def __init__(self, blocks: list[SwiftBlock], norm: nn.Module | None):
+        made = native.library()
+        assert made is not None
+        self.held = (blocks, norm)
+        self.step = made.decoder_step
+        self.blocks = (Block * len(blocks))(*map(_block, blocks))
+        self.last = None if norm is None else _norm(norm)
+        first = blocks[0]
+        cross, attention = first.ready.cross, first.ready.attention
+        self.positions = attention.positions
+        assert isinstance(self.positions, Rotary | None)
+        self.common = {
+            "layers": len(blocks),
+            "width": attention.width,
+            "heads": attention.heads,
+            "groups": attention.kv_heads,
+            "head_width": attention.key_width,
+            "hidden": _native(first.ready.feed_forward.expand).outputs,
+            "scale": first.scale,
+            "interleaved": self.positions is not None and self.positions.layout == "interleaved",
+            "cross_scale": 0.0 if cross is None else cross.score.scale(cross.key_width),
+            "last": None if self.last is None else ctypes.addressof(self.last),
+        }
+
+    def __call__(self, x: Tensor, memory: tuple[KeyValues, ...] | None, cells: Cells) -> Tensor:
+        x = x.contiguous()
+        kept, cell = cells.kept, cells.cell
+        step = Step(
+            rows=len(x),
+            sentences=kept.rows,
+            x=x.data_ptr(),
+            keys=kept.key.data_ptr(),
+            values=kept.value.data_ptr(),
+            capacity=len(kept),
+            filled=cells.filled,
+            cell=cell.data_ptr(),
+            sees=pointer(cells.seen),
+            **self.common,
+        )
+        if self.positions is not None:
+            sine, cosine = (wave.to(x.dtype).contiguous() for wave in self.positions.waves(cells.at[:, 0]))
+            step.sine, step.cosine = sine.data_ptr(), cosine.data_ptr()
+        if memory is not None:
+            one, pointers = memory[0], ctypes.c_void_p * len(memory)
+            real = None if one.mask is None else one.mask.contiguous()
+            keys, values = (
+                pointers(*(m.key.data_ptr() for m in memory)),
+                pointers(*(m.value.data_ptr() for m in memory)),
+            )
+            step.memory_keys, step.memory_values = ctypes.addressof(keys), ctypes.addressof(values)
+            step.cells = len(one)
+            step.sentence_stride, step.head_stride, step.cell_stride, _ = one.key.stride()
+            step.real = pointer(real)
+        self.step(self.blocks, ctypes.byref(step))
+        return x
+
+
+def has_native_step(blocks: list[SwiftBlock], norm: nn.Module | None) -> bool:
+    """Whether these blocks are of the kinds that the processor's own code knows."""
+    return native.library() is not None and all(map(_is_known, blocks)) and (norm is None or _is_known_norm(norm))
+
+
+def _is_known(block: SwiftBlock) -> bool:
+    ready, cross = block.ready, block.ready.cross
+    maps = [block.joint, ready.attention.output, ready.feed_forward.expand, ready.feed_forward.contract]
+    if ready.feed_forward.gate is not None:
+        maps.append(ready.feed_forward.gate)
+    if cross is not None:
+        maps += [cross.query, cross.output]
+    residuals = [each for each in (ready.around_attention, ready.around_cross, ready.around_feed_forward) if each]
+    return (
+        all(isinstance(each, PackedLinear) and each.native is not None for each in maps)
+        and all(_is_known_norm(each.norm) and each.order == ready.around_attention.order for each in residuals)
+        and ready.feed_forward.activation in NUMBERS
+        and (cross is None or _asks_alike(block))
+    )
+
+
+def _asks_alike(block: SwiftBlock) -> bool:
+    """Heads that ask the memory are as wide as those that ask what was written, and each has keys of its own."""
+    attention, cross = block.ready.attention, block.ready.cross
+    assert cross is not None
+    widths = {attention.key_width, cross.key_width, cross.value_width}
+    return len(widths) == 1 and cross.heads == cross.kv_heads == attention.heads and cross.positions is None
+
+
+def _is_known_norm(norm: nn.Module) -> bool:
+    return isinstance(norm, nn.LayerNorm | nn.RMSNorm) and norm.weight is not None
+
+
+def _block(block: SwiftBlock) -> Block:
+    ready, cross = block.ready, block.ready.cross
+    return Block(
+        project=_address(block.joint),
+        output=_address(ready.attention.output),
+        ask=None if cross is None else _address(cross.query),
+        answer=None if cross is None else _address(cross.output),
+        expand=_address(ready.feed_forward.expand),
+        gate=None if ready.feed_forward.gate is None else _address(ready.feed_forward.gate),
+        contract=_address(ready.feed_forward.contract),
+        around_attention=_norm_of(ready.around_attention),
+        around_cross=_norm_of(ready.around_cross),
+        around_feed_forward=_norm_of(ready.around_feed_forward),
+        pre=ready.around_attention.order == "pre",
+        activation=NUMBERS[ready.feed_forward.activation],
+    )
+
+
+def _norm_of(residual: Residual | None) -> Norm:
+    return Norm() if residual is None else _norm(residual.norm)
+
+
+def _norm(norm: nn.Module) -> Norm:
+    assert isinstance(norm, nn.LayerNorm | nn.RMSNorm)
+    bias = norm.bias if isinstance(norm, nn.LayerNorm) else None
+    return Norm(pointer(norm.weight), pointer(bias), norm.eps, isinstance(norm, nn.LayerNorm))
+
+
+def _native(packed: nn.Module) -> NativeLinear:
+    assert isinstance(packed, PackedLinear) and packed.native is not None
+    return packed.native
+
+
+def _address(packed: nn.Module) -> int:
+    return ctypes.addressof(_native(packed).map)

@@ -1,0 +1,194 @@
+"""The processor's own code: `native.cpp`, compiled on the machine where it runs and kept there for the next time.
+
+Compiling takes some two seconds, once. Where there is no compiler, or SACCADE_NATIVE=0 is set, everything is computed
+by torch instead. Numbers are torch's, and so are the threads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+SOURCE = Path(__file__).with_name("native.cpp")
+COMPILERS = ("c++", "g++", "clang++")
+# sums may be taken in any order; but not -ffast-math, with which loading the library would change torch's arithmetic
+FLAGS = (
+    *("-std=c++17", "-O3", "-march=native", "-fopenmp", "-shared", "-fPIC"),
+    *("-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math"),
+)
+PATIENCE = 120  # seconds for a compiler
+
+
+class Map(ctypes.Structure):
+    """W x + b, as native.cpp has it."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("inputs", "outputs", "bytes")),
+        *((name, ctypes.c_void_p) for name in ("packed", "scale", "bias")),
+    )
+
+
+class Norm(ctypes.Structure):
+    """Layer norm where `centred`, or the root of the mean square."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("weight", "bias")),
+        ("epsilon", ctypes.c_double),
+        ("centred", ctypes.c_int64),
+    )
+
+
+class Block(ctypes.Structure):
+    """Maps, norms and the order of a Transformer's block."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("project", "output", "ask", "answer", "expand", "gate", "contract")),
+        *((name, Norm) for name in ("around_attention", "around_cross", "around_feed_forward")),
+        *((name, ctypes.c_int64) for name in ("pre", "activation")),
+    )
+
+
+class Step(ctypes.Structure):
+    """One new position of each row: what is read and written."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("layers", "rows", "sentences", "width", "heads", "groups")),
+        *((name, ctypes.c_int64) for name in ("head_width", "hidden")),
+        *((name, ctypes.c_double) for name in ("scale", "cross_scale")),
+        *((name, ctypes.c_void_p) for name in ("x", "keys", "values")),
+        *((name, ctypes.c_int64) for name in ("capacity", "filled")),
+        *((name, ctypes.c_void_p) for name in ("sine", "cosine")),
+        ("interleaved", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("cell", "sees", "memory_keys", "memory_values")),
+        *((name, ctypes.c_int64) for name in ("cells", "sentence_stride", "head_stride", "cell_stride")),
+        *((name, ctypes.c_void_p) for name in ("real", "last")),
+    )
+
+
+@functools.cache
+def library() -> ctypes.CDLL | None:
+    """What was compiled, now or before; None where that cannot be."""
+    if os.environ.get("SACCADE_NATIVE") == "0":
+        return None
+    compiler = os.environ.get("CXX") or next(filter(None, map(shutil.which, COMPILERS)), None)
+    if compiler is None:
+        return None
+    try:
+        return _declared(ctypes.CDLL(str(_compiled(compiler))))
+    except (OSError, subprocess.SubprocessError, AttributeError):
+        return None
+
+
+def _compiled(compiler: str) -> Path:
+    """The library's file: named by all that it depends on, and complete from the moment it is there."""
+    source = SOURCE.read_bytes()
+    of = (*FLAGS, compiler, platform.machine(), _processor())
+    name = hashlib.blake2b(source + "\n".join(of).encode(), digest_size=10).hexdigest()
+    file = _cache() / f"native-{name}.so"
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=file.parent) as place:
+            made = Path(place) / file.name
+            command = [compiler, *FLAGS, str(SOURCE), "-o", str(made)]
+            subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=PATIENCE)
+            made.replace(file)
+    return file
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "saccade"
+
+
+def _processor() -> str:
+    """What the processor can do: code made for one must not be run by another that shares the folder."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
+
+
+def _declared(made: ctypes.CDLL) -> ctypes.CDLL:
+    for name in ("panel", "has_bytes", "levels"):
+        getattr(made, name).restype = ctypes.c_int64
+    for name in ("pack_floats", "pack_bytes"):
+        getattr(made, name).argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
+    made.apply.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]
+    made.decoder_step.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    made.log_softmax.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
+    made.largest.argtypes = [ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.c_void_p, ctypes.c_void_p]
+    for name in ("pack_floats", "pack_bytes", "apply", "decoder_step", "log_softmax", "largest"):
+        getattr(made, name).restype = None
+    return made
+
+
+class NativeLinear:
+    """W x + b by native.cpp, of a float32 W or of one in eight bits."""
+
+    def __init__(self, made: ctypes.CDLL, weight: Tensor, bias: Tensor | None, *, in_bytes: bool):
+        outputs, inputs = weight.shape
+        panels = -(-outputs // made.panel())
+        self.outputs = outputs
+        self.bias = None if bias is None else _padded(bias, panels * made.panel())
+        self.scale: Tensor | None = None
+        weight = weight.contiguous()
+        if in_bytes:
+            scale = (weight.abs().amax(1) / 127).clamp(min=1e-30)
+            numbers = (weight / scale[:, None]).round().to(torch.int8)
+            self.scale = _padded(scale, panels * made.panel())
+            self.packed = torch.empty(panels * made.panel() * -(-inputs // 4) * 4, dtype=torch.uint8)
+            made.pack_bytes(numbers.data_ptr(), self.packed.data_ptr(), outputs, inputs)
+        else:
+            self.packed = torch.empty(panels * made.panel() * inputs)
+            made.pack_floats(weight.data_ptr(), self.packed.data_ptr(), outputs, inputs)
+        self.map = Map(inputs, outputs, in_bytes, *map(pointer, (self.packed, self.scale, self.bias)))
+        self._address, self._apply = ctypes.addressof(self.map), made.apply
+
+    def __call__(self, x: Tensor) -> Tensor:
+        x = x.contiguous()
+        y = x.new_empty(*x.shape[:-1], self.outputs)
+        self._apply(self._address, x.data_ptr(), y.data_ptr(), x.numel() // x.shape[-1])
+        return y
+
+
+def log_probabilities(logits: Tensor) -> Tensor:
+    """log softmax over the last axis of (R, V), written over the logits where that is faster."""
+    made = library()
+    if made is None or not _is_plain(logits):
+        return logits.log_softmax(-1)
+    made.log_softmax(logits.data_ptr(), *logits.shape)
+    return logits
+
+
+def largest(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The largest of each row of (R, V) and where they stand, both (R, count), NaN before all."""
+    made = library()
+    if made is None or not _is_plain(x):
+        values, places = x.topk(count)
+        return values, places
+    values, places = x.new_empty(len(x), count), torch.empty(len(x), count, dtype=torch.long)
+    made.largest(x.data_ptr(), *x.shape, count, values.data_ptr(), places.data_ptr())
+    return values, places
+
+
+def _is_plain(x: Tensor) -> bool:
+    return x.device.type == "cpu" and x.dtype == torch.float32 and x.is_contiguous() and not x.requires_grad
+
+
+def pointer(tensor: Tensor | None) -> int | None:
+    """Where its numbers lie."""
+    return None if tensor is None else tensor.data_ptr()
+
+
+def _padded(numbers: Tensor, size: int) -> Tensor:
+    return torch.nn.functional.pad(numbers, (0, size - len(numbers))).contiguous()
