@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -79,39 +79,65 @@ def search(
         log_p = log_probabilities(logits)
         for rule in rules:
             rule(live, log_p)
-        parent, token = method.candidates(live, log_p, width)  # (B, k)
-        rows = rows_of(parent, width)  # (B, k)
-        chosen = log_p[rows, token]
-        _require_numbers(chosen, live, rows)
+        found = Candidates.of(method, live, log_p, width)
+        _require_numbers(found, live)
         if rules:
             _note_dead_ends(live, log_p, ledgers)
-        possible = (chosen > -torch.inf) & (live.score[rows] > -torch.inf)
-        grown = Live(
-            live.sentence[rows],
-            torch.arange(rows.shape[1], device=device).expand_as(rows)
-            if not live.tokens.shape[1]
-            else live.answer[rows],
-            torch.cat([live.tokens[rows], token[..., None]], dim=-1),
-            torch.cat([live.token_scores[rows], chosen[..., None]], dim=-1),
-            live.score[rows] + chosen,
-        )  # the same fields, (B, k, ...)
 
         # who ends, who goes on, whose sentence is done
-        going = _sort_out(grown, possible, ledgers, end, stop)
+        going = _sort_out(live, found, width, ledgers, end, stop)
         kept = [number for number, places in enumerate(going) if places]
         width = max((len(going[number]) for number in kept), default=0)
         filled = [going[number] + going[number][:1] * (width - len(going[number])) for number in kept]
-        flat = [number * rows.shape[1] + place for number, places in zip(kept, filled, strict=True) for place in places]
-        live = _rows(grown, flat)
+        chosen = [(number, place) for number, places in zip(kept, filled, strict=True) for place in places]
+        rows = found.of_all("row", chosen)
+        follows = rows != list(range(len(live.score)))  # others than before, or in another order
+        at = torch.tensor(rows, dtype=torch.long, device=device)
+        live = found.grown(live, chosen, at if follows else None)
         spare = [place >= len(going[number]) for number in kept for place in range(width)]
         if any(spare):
             live = replace(live, score=live.score.masked_fill(torch.tensor(spare, device=device), -torch.inf))
         last = live.tokens[:, -1:]
         if tell is not None:
             tell(live)
-        past = past.select(rows.flatten()[torch.tensor(flat, dtype=torch.long, device=device)])
-        past = past if len(kept) == len(rows) else past.keep(torch.tensor(kept, dtype=torch.long, device=device))
+        past = past.select(at) if follows else past
+        past = past if len(kept) == len(going) else past.keep(torch.tensor(kept, dtype=torch.long, device=device))
     return [ledger.best() for ledger in ledgers]
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What may follow, best first, as lists (B, k): few numbers, of which much is asked."""
+
+    row: list[list[int]]  # of the hypothesis that goes on
+    token: list[list[int]]
+    log_p: list[list[float]]  # of the token ...
+    score: list[list[float]]  # ... and of all; -inf: this may not follow
+
+    @staticmethod
+    def of(method: Method, live: Live, log_p: Tensor, width: int) -> Candidates:
+        parent, token = method.candidates(live, log_p, width)
+        rows = rows_of(parent, width)
+        chosen = log_p[rows, token]
+        return Candidates(rows.tolist(), token.tolist(), chosen.tolist(), (live.score[rows] + chosen).tolist())
+
+    def of_all(self, name: str, chosen: list[tuple[int, int]]) -> list[Any]:
+        values = getattr(self, name)
+        return [values[number][place] for number, place in chosen]
+
+    def grown(self, live: Live, chosen: list[tuple[int, int]], at: Tensor | None) -> Live:
+        """The live hypotheses with the chosen tokens behind them; `at` are their rows before, None: as they were."""
+        old = live if at is None else Live(**{name: value[at] for name, value in vars(live).items()})
+        token = live.tokens.new_tensor(self.of_all("token", chosen))[:, None]
+        log_p = live.token_scores.new_tensor(self.of_all("log_p", chosen))[:, None]
+        first = live.tokens.shape[1] == 0
+        return Live(
+            old.sentence,
+            live.answer.new_tensor([place for _, place in chosen]) if first else old.answer,
+            torch.cat([old.tokens, token], dim=1),
+            torch.cat([old.token_scores, log_p], dim=1),
+            live.score.new_tensor(self.of_all("score", chosen)),
+        )
 
 
 @dataclass
@@ -143,54 +169,49 @@ class Ledger:
         return (ranked[0] + ranked[1])[: self.method.best]
 
 
-def _sort_out(grown: Live, possible: Tensor, ledgers: list[Ledger], end: int, stop: Stop | None) -> list[list[int]]:
+def _sort_out(
+    live: Live, found: Candidates, width: int, ledgers: list[Ledger], end: int, stop: Stop | None
+) -> list[list[int]]:
     """Enter what ends into the ledger of its sentence, and say of each sentence which candidates go on."""
-    length = grown.tokens.shape[-1]
-    lists = (grown.sentence[:, 0].tolist(), grown.tokens[..., -1].tolist(), grown.score.tolist(), possible.tolist())
+    length = live.tokens.shape[1] + 1
     going = []
-    for number, (sentence, tokens, scores, may) in enumerate(zip(*lists, strict=True)):
-        ledger = ledgers[sentence]
+    for number, sentence in enumerate(live.sentence[::width].tolist()):
+        ledger, tokens, scores = ledgers[sentence], found.token[number], found.score[number]
         on: list[int] = []
-        for place in (place for place, possibly in enumerate(may) if possibly):
+        for place in (place for place, score in enumerate(scores) if score > -math.inf):
+            row = found.row[number][place]
             stopped: Stopped | None = None
             if tokens[place] == end:
                 stopped = "eos"
-            elif stop is not None and stop(grown.tokens[number, place].tolist()):
+            elif stop is not None and stop([*live.tokens[row].tolist(), tokens[place]]):
                 stopped = "stop"
             elif length >= ledger.limit:
                 stopped = "length"
             if stopped is None and len(on) < ledger.method.width:
                 on.append(place)
             elif stopped is not None and place < ledger.method.width:  # among the best
-                ledger.add(grown.tokens[number, place].tolist(), grown.token_scores[number, place].tolist(), stopped)
+                scored = [*live.token_scores[row].tolist(), found.log_p[number][place]]
+                ledger.add([*live.tokens[row].tolist(), tokens[place]], scored, stopped)
         going.append([] if ledger.done([scores[place] for place in on]) else on)
     return going
 
 
-def _rows(grown: Live, flat: list[int]) -> Live:
-    """The fields (B, k, ...) as rows, these and in this order."""
-    count = grown.score.numel()
-    rows = {name: value.flatten(0, 1) for name, value in vars(grown).items()}
-    if flat == list(range(count)):
-        return Live(**rows)
-    place = torch.tensor(flat, dtype=torch.long, device=grown.score.device)
-    return Live(**{name: value[place] for name, value in rows.items()})
-
-
 def _note_dead_ends(live: Live, log_p: Tensor, ledgers: list[Ledger]) -> None:
-    dead = (log_p.amax(-1) == -torch.inf) & (live.score > -torch.inf)
-    for row in dead.nonzero().flatten().tolist():
-        ledgers[int(live.sentence[row])].add(live.tokens[row].tolist(), live.token_scores[row].tolist(), "constraint")
+    for row, best in enumerate(log_p.amax(-1).tolist()):
+        if best == -math.inf and live.score[row] > -torch.inf:
+            ledger = ledgers[int(live.sentence[row])]
+            ledger.add(live.tokens[row].tolist(), live.token_scores[row].tolist(), "constraint")
 
 
-def _require_numbers(chosen: Tensor, live: Live, rows: Tensor) -> None:
+def _require_numbers(found: Candidates, live: Live) -> None:
     """NaN counts as the highest of all where candidates are chosen: there is none among them, or none at all."""
-    if chosen.isnan().any():
-        row = int(rows[chosen.isnan()][0])
-        raise SaccadeError(
-            f"the model produced NaN for sentence {int(live.sentence[row])} after {live.tokens.shape[1]} tokens; "
-            "its weights are broken, or were trained until they diverged"
-        )
+    for rows, log_p in zip(found.row, found.log_p, strict=True):
+        if math.isnan(sum(log_p)):
+            row = next(row for row, value in zip(rows, log_p, strict=True) if math.isnan(value))
+            raise SaccadeError(
+                f"the model produced NaN for sentence {int(live.sentence[row])} after {live.tokens.shape[1]} tokens; "
+                "its weights are broken, or were trained until they diverged"
+            )
 
 
 def rerank_by_coverage(

@@ -33,8 +33,8 @@ class NativeStep:
         self.last = None if norm is None else _norm(norm)
         first = blocks[0]
         cross, attention = first.ready.cross, first.ready.attention
-        self.positions = attention.positions
-        assert isinstance(self.positions, Rotary | None)
+        assert isinstance(attention.positions, Rotary | None)
+        self.positions: Rotary | None = attention.positions
         self.common = {
             "layers": len(blocks),
             "width": attention.width,

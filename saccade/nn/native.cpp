@@ -21,10 +21,24 @@ constexpr long LANES = 4;
 constexpr long PANEL = 4 * LANES;
 constexpr long TILE = 6;  // rows
 typedef float Floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef int32_t Words __attribute__((vector_size(4 * LANES)));
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+// a b + c, rounded once wherever the processor can: in every tile alike, so that no row depends on its neighbours.
+static inline Floats multiply_add(Floats a, Floats b, Floats c) {
+#if defined(__AVX512F__)
+    return (Floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__FMA__)
+    return (Floats)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#else
+    return a * b + c;
+#endif
+}
 
 // Eight bits: sums of four products of unsigned weights (w + 128) and signed inputs.
-#if defined(__AVX512VNNI__) || defined(__AVX2__)
-#include <immintrin.h>
+#if defined(__AVX512VNNI__) || (defined(__AVX2__) && !defined(__AVX512F__))
 #if defined(__AVX512VNNI__)
 constexpr int LEVELS = 127;
 typedef __m512i Ints;
@@ -163,7 +177,7 @@ static void tile(const float* x, long inputs, const float* panel, const float* b
         Floats weights[4];
         for (int part = 0; part < 4; part++) weights[part] = *(const Floats*)(panel + part * LANES);
         for (int row = 0; row < rows; row++)
-            for (int part = 0; part < 4; part++) sum[row][part] += weights[part] * x[row * inputs + i];
+            for (int part = 0; part < 4; part++) sum[row][part] = multiply_add(weights[part], Floats{} + x[row * inputs + i], sum[row][part]);
     }
     for (int row = 0; row < rows; row++)
         for (int part = 0; part < 4; part++) *(Floats*)(y + row * stride + part * LANES) = sum[row][part];
@@ -176,7 +190,7 @@ static void tile(const int8_t* x, long depth, const float* scales, const int32_t
                  const uint8_t* panel, const float* scale, const float* bias, float* y, long stride) {
     Ints sum[rows][4];
     for (int row = 0; row < rows; row++)
-        for (int part = 0; part < 4; part++) sum[row][part] = Ints{};
+        for (int part = 0; part < 4; part++) sum[row][part] = (Ints)(Words{} - 128 * sums[row]);
     for (long i = 0; i < depth; i += 4, panel += 4 * PANEL) {
         Ints weights[4];
         for (int part = 0; part < 4; part++) weights[part] = load(panel + 4 * part * LANES);
@@ -188,10 +202,9 @@ static void tile(const int8_t* x, long depth, const float* scales, const int32_t
     }
     for (int row = 0; row < rows; row++)
         for (int part = 0; part < 4; part++) {
-            Floats found = (as_floats(sum[row][part]) - 128.0f * sums[row]) * scales[row];
-            found *= *(const Floats*)(scale + part * LANES);
-            if (bias) found += *(const Floats*)(bias + part * LANES);
-            *(Floats*)(y + row * stride + part * LANES) = found;
+            const Floats found = as_floats(sum[row][part]) * scales[row];
+            const Floats more = bias ? *(const Floats*)(bias + part * LANES) : Floats{};
+            *(Floats*)(y + row * stride + part * LANES) = multiply_add(found, *(const Floats*)(scale + part * LANES), more);
         }
 }
 #endif
@@ -214,11 +227,13 @@ struct Quantised {
         const float* from = x + row * inputs;
         int8_t* to = numbers.data() + row * depth;
         int32_t bits = __builtin_bit_cast(int32_t, 1e-30f), sum = 0;
+#pragma omp simd reduction(max : bits)
         for (long i = 0; i < inputs; i++)  // in the order of their bits positive numbers grow, and NaN is the largest
             bits = std::max(bits, __builtin_bit_cast(int32_t, from[i]) & 0x7fffffff);
         const float largest = __builtin_bit_cast(float, bits), factor = LEVELS / largest;
         for (long i = 0; i < inputs; i++) to[i] = (int8_t)(int32_t)rintf(from[i] * factor);
         for (long i = inputs; i < depth; i++) to[i] = 0;
+#pragma omp simd reduction(+ : sum)
         for (long i = 0; i < depth; i++) sum += to[i];
         sums[row] = sum;
         scales[row] = largest / LEVELS;
@@ -313,9 +328,11 @@ struct Team {
             float* to = y + row * width;
             float mean = 0.0f, square = 0.0f;
             if (norm.centred) {
+#pragma omp simd reduction(+ : mean)
                 for (long i = 0; i < width; i++) mean += from[i];
                 mean /= width;
             }
+#pragma omp simd reduction(+ : square)
             for (long i = 0; i < width; i++) square += (from[i] - mean) * (from[i] - mean);
             const float factor = 1.0f / sqrtf(square / width + (float)norm.epsilon);
             for (long i = 0; i < width; i++) to[i] = (from[i] - mean) * factor * norm.weight[i];
@@ -336,6 +353,7 @@ static void look(const float* query, const float* keys, const float* values, lon
         if (sees && !sees[cell]) continue;
         const float* key = keys + cell * stride;
         float score = 0.0f;
+#pragma omp simd reduction(+ : score)
         for (long i = 0; i < width; i++) score += query[i] * key[i];
         score *= scale;
         largest = score > largest ? score : largest;
@@ -343,6 +361,7 @@ static void look(const float* query, const float* keys, const float* values, lon
         seen[count++] = (int)cell;
     }
     for (long i = 0; i < count; i++) weights[i] = exponential(weights[i] - largest);
+#pragma omp simd reduction(+ : total)
     for (long i = 0; i < count; i++) total += weights[i];
     for (long i = 0; i < width; i++) context[i] = 0.0f;
     for (long c = 0; c < count; c++) {
@@ -460,7 +479,9 @@ void log_softmax(float* x, int64_t rows, int64_t width) {
     for (long row = 0; row < rows; row++) {
         float* line = x + row * width;
         float largest = -INFINITY, total = 0.0f;
+#pragma omp simd reduction(max : largest)
         for (long i = 0; i < width; i++) largest = line[i] > largest ? line[i] : largest;
+#pragma omp simd reduction(+ : total)
         for (long i = 0; i < width; i++) total += exponential(line[i] - largest);
         const float log_sum = largest + logf(total);
         for (long i = 0; i < width; i++) line[i] -= log_sum;
@@ -487,6 +508,7 @@ void largest(const float* x, int64_t rows, int64_t width, int64_t count, float* 
         for (; i + PANEL <= width; i += PANEL) {  // few panels hold one of the largest
             const float least = best[count - 1];
             int any = 0;
+#pragma omp simd reduction(| : any)
             for (long c = 0; c < PANEL; c++) any |= !(line[i + c] <= least);
             if (any)
                 for (long c = 0; c < PANEL; c++) offer(i + c);
