@@ -15,7 +15,7 @@ from saccade.decode import Method, Sample
 from saccade.errors import SaccadeError, did_you_mean
 from saccade.maps.render import AttentionMap
 from saccade.metrics import Confusion, Score
-from saccade.nn.packed import PRECISIONS, Precision, packed
+from saccade.nn.packed import PRECISIONS, Precision, multiplier, packed
 from saccade.tasks.base import Prediction, Scores, Task
 from saccade.tasks.continuing import Continuation
 from saccade.tasks.labels import Labelling
@@ -37,6 +37,11 @@ class Predictor:
         """The model made ready to write, if it writes; it is looked at, scored and exported as it was trained."""
         device = next(self.model.parameters()).device.type
         return packed(self.model, self.precision) if hasattr(self.model, "step") and device == "cpu" else self.model
+
+    @property
+    def multiplier(self) -> str:
+        """Who multiplies while it writes, for people."""
+        return multiplier()
 
     def predict(self, inputs: Sequence[str], method: Method | None = None) -> list[Prediction]:
         """Answers to inputs, in their order, by the recipe's search or another method."""

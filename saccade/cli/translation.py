@@ -128,7 +128,7 @@ def translate(
     translator = api.ensemble(runs, settings=settings, precision=predictor.precision) if len(runs) > 1 else predictor
     if input_ is not None:
         count = torch.get_num_threads()
-        terminal.note(f"{predictor.precision}, {count} thread{'s' * (count > 1)}")
+        terminal.note(f"{predictor.precision}, {count} thread{'s' * (count > 1)}, by {predictor.multiplier}")
     lines = iter(texts) if texts else terminal.lines(input_ or Path("-"))
     found = translate_lines(
         translator,

@@ -165,4 +165,4 @@ class Sample:
 
 def rows_of(parent: Tensor, width: int) -> Tensor:
     """Parents within a sentence (B, k) -> rows of the batch (B, k)."""
-    return parent + width * torch.arange(len(parent), device=parent.device)[:, None]
+    return parent + torch.arange(0, width * len(parent), width, device=parent.device)[:, None]

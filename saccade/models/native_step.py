@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor, nn
 
 from saccade.nn import native
@@ -27,7 +28,8 @@ class NativeStep:
     def __init__(self, blocks: list[SwiftBlock], norm: nn.Module | None):
         made = native.library()
         assert made is not None
-        self.held = (blocks, norm)
+        modules = [*(block.ready for block in blocks), *([] if norm is None else [norm])]
+        self.held = (blocks, [each.detach() for module in modules for each in module.parameters()])
         self.step = made.decoder_step
         self.blocks = (Block * len(blocks))(*map(_block, blocks))
         self.last = None if norm is None else _norm(norm)
@@ -35,44 +37,35 @@ class NativeStep:
         cross, attention = first.ready.cross, first.ready.attention
         assert isinstance(attention.positions, Rotary | None)
         self.positions: Rotary | None = attention.positions
-        self.common = {
-            "layers": len(blocks),
-            "width": attention.width,
-            "heads": attention.heads,
-            "groups": attention.kv_heads,
-            "head_width": attention.key_width,
-            "hidden": _native(first.ready.feed_forward.expand).outputs,
-            "scale": first.scale,
-            "interleaved": self.positions is not None and self.positions.layout == "interleaved",
-            "cross_scale": 0.0 if cross is None else cross.score.scale(cross.key_width),
-            "last": None if self.last is None else ctypes.addressof(self.last),
-        }
+        self.common = Step(
+            layers=len(blocks),
+            width=attention.width,
+            heads=attention.heads,
+            groups=attention.kv_heads,
+            head_width=attention.key_width,
+            hidden=_native(first.ready.feed_forward.expand).outputs,
+            scale=first.scale,
+            cross_scale=0.0 if cross is None else cross.score.scale(cross.key_width),
+            interleaved=self.positions is not None and self.positions.layout == "interleaved",
+            last=None if self.last is None else ctypes.addressof(self.last),
+        )
 
     def __call__(self, x: Tensor, memory: tuple[KeyValues, ...] | None, cells: Cells) -> Tensor:
         x = x.contiguous()
         kept, cell = cells.kept, cells.cell
-        step = Step(
-            rows=len(x),
-            sentences=kept.rows,
-            x=x.data_ptr(),
-            keys=kept.key.data_ptr(),
-            values=kept.value.data_ptr(),
-            capacity=len(kept),
-            filled=cells.filled,
-            cell=cell.data_ptr(),
-            sees=pointer(cells.seen),
-            **self.common,
-        )
+        step = Step.from_buffer_copy(self.common)
+        step.rows, step.sentences, step.x = x.shape[0], kept.rows, x.data_ptr()
+        step.keys, step.values = kept.key.data_ptr(), kept.value.data_ptr()
+        step.capacity, step.filled = len(kept), cells.filled
+        step.cell, step.sees = cell.data_ptr(), pointer(cells.seen)
         if self.positions is not None:
             sine, cosine = (wave.to(x.dtype).contiguous() for wave in self.positions.waves(cells.at[:, 0]))
             step.sine, step.cosine = sine.data_ptr(), cosine.data_ptr()
         if memory is not None:
             one, pointers = memory[0], ctypes.c_void_p * len(memory)
             real = None if one.mask is None else one.mask.contiguous()
-            keys, values = (
-                pointers(*(m.key.data_ptr() for m in memory)),
-                pointers(*(m.value.data_ptr() for m in memory)),
-            )
+            keys = pointers(*(each.key.data_ptr() for each in memory))
+            values = pointers(*(each.value.data_ptr() for each in memory))
             step.memory_keys, step.memory_values = ctypes.addressof(keys), ctypes.addressof(values)
             step.cells = len(one)
             step.sentence_stride, step.head_stride, step.cell_stride, _ = one.key.stride()
@@ -111,7 +104,8 @@ def _asks_alike(block: SwiftBlock) -> bool:
 
 
 def _is_known_norm(norm: nn.Module) -> bool:
-    return isinstance(norm, nn.LayerNorm | nn.RMSNorm) and norm.weight is not None
+    known = isinstance(norm, nn.LayerNorm | nn.RMSNorm) and norm.weight is not None
+    return known and norm.weight.dtype == torch.float32
 
 
 def _block(block: SwiftBlock) -> Block:

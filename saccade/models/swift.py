@@ -6,20 +6,22 @@ one product, the cells of all layers in one tensor, and only filled ones are loo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from saccade.models.native_step import NativeStep, has_native_step
 from saccade.models.shapes import Memory
 from saccade.nn.attention import Attention, fused
-from saccade.nn.cache import KeyValues, Past
+from saccade.nn.cache import KeyValues, Past, capacity_for
 from saccade.nn.layers import FeedForward, Residual
 from saccade.nn.packed import Precision, joint
-from saccade.nn.positions import Rotary
+from saccade.nn.positions import Rotary, Sinusoidal
 from saccade.nn.scores import ScaledDot
 from saccade.nn.stack import Block
 
@@ -162,13 +164,18 @@ class Cells:
         return x
 
 
+def _places(position: Tensor, steps: int) -> Tensor:
+    """Where the new positions stand: (R,) -> (R, t)."""
+    return position[:, None] if steps == 1 else position[:, None] + torch.arange(steps)
+
+
 class OwnCells(Cells):
     """Every row has its own: those of a language model, whose prompts may have several lengths."""
 
     def __init__(self, past: Past, steps: int):
         self.first, self.filled = past.used, past.used + steps
         self.make_room(past.state, ROOM)
-        self.at = past.position[:, None] + torch.arange(steps)
+        self.at = _places(past.position, steps)
         self.even = bool((past.position == past.used).all())
         self.causal = steps > 1 and past.used == 0
         self.cell = past.position
@@ -198,14 +205,20 @@ class SharedCells(Cells):
         self.first = past.state.shape[1]
         self.filled = self.first + self.width * steps
         self.make_room(cells, ROOM * self.width)
-        self.at = past.position[:, None] + torch.arange(steps)
-        self.cell = (self.first + torch.arange(self.width)).repeat(cells.rows)
-        own = torch.eye(self.width, dtype=torch.bool).repeat_interleave(steps, 1).repeat(cells.rows, 1)  # (R, W t)
-        self.sees = torch.cat([past.state, own], 1)  # (R, S)
+        self.at = _places(past.position, steps)
         alone = self.width == 1 and self.first == past.used  # and always was: each sees all before it
+        if alone:
+            self.cell, self.sees = past.position, past.state.new_ones(cells.rows, self.filled)
+        else:
+            self.cell = torch.arange(self.first, self.first + self.width).repeat(cells.rows)
+            own = torch.eye(self.width, dtype=torch.bool).repeat_interleave(steps, 1).repeat(cells.rows, 1)  # (R, W t)
+            self.sees = torch.cat([past.state, own], 1)  # (R, S)
         self.causal = alone and steps > 1 and self.first == 0
         if not self.causal and not (alone and steps == 1):
             self.seen = self.sees
+            if steps == 1:
+                self.mask = self.sees.view(cells.rows, 1, self.width, -1)  # (B, 1, W, S)
+                return
             asked = self.sees.view(cells.rows, self.width, 1, -1).repeat(1, 1, steps, 1)
             asked[..., self.first :] &= torch.ones(steps, steps, dtype=torch.bool).tril().repeat(1, self.width)
             self.mask = asked.flatten(1, 2)[:, None]  # (B, 1, W t, S)
@@ -230,6 +243,7 @@ class SwiftDecoder(nn.Module):
         self.ready = ready
         pairs = zip(plain.stack.blocks, ready.stack.blocks, strict=True)
         self.blocks = [SwiftBlock(number, block, its, precision) for number, (block, its) in enumerate(pairs)]
+        self.places = torch.empty(0)  # of positions, as far as they were needed
         norm = ready.stack.norm
         self.native = NativeStep(self.blocks, norm) if has_native_step(self.blocks, norm) else None
 
@@ -251,10 +265,21 @@ class SwiftDecoder(nn.Module):
     def step(self, tokens: Tensor, past: Past) -> tuple[Tensor, Past]:
         steps = tokens.shape[1]
         cells = OwnCells(past, steps) if past.memory is None else SharedCells(past, steps)
-        x = self.ready.embedding(tokens, cells.at)
+        x = self._embedded(tokens, cells.at, past.used + steps)
         if self.native is not None and steps == 1:
             return self.native(x, None if past.memory is None else past.memory[0], cells), cells.advanced(past, steps)
         for number, block in enumerate(self.blocks):
             x = block(x, None if past.memory is None else past.memory[0][number], cells, cells.at)
         norm = self.ready.stack.norm
         return x if norm is None else norm(x), cells.advanced(past, steps)
+
+    def _embedded(self, tokens: Tensor, at: Tensor, longest: int) -> Tensor:
+        """What the embedding says of tokens that stand before `longest`, with its waves looked up in a table."""
+        embedding = self.ready.embedding
+        if not isinstance(embedding.positions, Sinusoidal) or embedding.combine != "add":
+            return embedding(tokens, at)
+        if len(self.places) < longest:
+            room = torch.arange(capacity_for(longest))
+            self.places = embedding.positions(room, len(room)).to(embedding.weight.dtype)
+        x = F.embedding(tokens, embedding.weight)
+        return (x * math.sqrt(x.shape[-1]) if embedding.scaled else x) + F.embedding(at, self.places)

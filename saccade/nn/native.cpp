@@ -343,10 +343,13 @@ struct Team {
     }
 };
 
-// What one query sees: context = sum_s softmax_s(scale q k_s) v_s over the cells that it may see.
+// What one query sees: context = sum_s softmax_s(scale q k_s) v_s over the cells that it may see. Usual widths of a
+// head are compiled in; 0 is any other.
+template <long WIDTH>
 static void look(const float* query, const float* keys, const float* values, long stride, long cells,
-                 const uint8_t* sees, float scale, long width, std::vector<float>& weights, std::vector<int>& seen,
+                 const uint8_t* sees, float scale, long any, std::vector<float>& weights, std::vector<int>& seen,
                  float* context) {
+    const long width = WIDTH ? WIDTH : any;
     long count = 0;
     float largest = -INFINITY, total = 0.0f;
     for (long cell = 0; cell < cells; cell++) {
@@ -369,6 +372,10 @@ static void look(const float* query, const float* keys, const float* values, lon
         const float* value = values + seen[c] * stride;
         for (long i = 0; i < width; i++) context[i] += weight * value[i];
     }
+}
+
+static decltype(look<0>)* look_of(long width) {
+    return width == 32 ? look<32> : width == 64 ? look<64> : width == 128 ? look<128> : look<0>;
 }
 
 // Which rows and heads of a step are a thread's: pairs, so that one row is shared out, too.
@@ -414,11 +421,12 @@ static void attend_self(const Team& team, const Step& step, long layer, Room& ro
         memcpy(cells(step.values, row, group) + at, key + step.groups * width, width * sizeof(float));
     }
     team.wait();
+    const auto see = look_of(width);
     each_head(team, step, [&](long row, long head) {
         const long group = head / (step.heads / step.groups);
         float* query = projected + row * all + head * width;
         if (step.sine) turn(step, row, query);
-        look(query, cells(step.keys, row, group), cells(step.values, row, group), width,
+        see(query, cells(step.keys, row, group), cells(step.values, row, group), width,
              step.filled, step.sees ? step.sees + row * step.filled : nullptr, (float)step.scale, width, weights, seen,
              room.context.data() + (row * step.heads + head) * width);
     });
@@ -427,9 +435,10 @@ static void attend_self(const Team& team, const Step& step, long layer, Room& ro
 static void attend_memory(const Team& team, const Step& step, long layer, Room& room, std::vector<float>& weights,
                           std::vector<int>& seen) {
     const long width = step.head_width, beam = step.rows / step.sentences;
+    const auto see = look_of(width);
     each_head(team, step, [&](long row, long head) {
         const long sentence = row / beam, from = sentence * step.sentence_stride + head * step.head_stride;
-        look(room.projected.data() + (row * step.heads + head) * width, step.memory_keys[layer] + from,
+        see(room.projected.data() + (row * step.heads + head) * width, step.memory_keys[layer] + from,
              step.memory_values[layer] + from, step.cell_stride, step.cells,
              step.real ? step.real + sentence * step.cells : nullptr, (float)step.cross_scale, width, weights, seen,
              room.context.data() + (row * step.heads + head) * width);

@@ -146,12 +146,14 @@ class NativeLinear:
             self.packed = torch.empty(panels * made.panel() * -(-inputs // 4) * 4, dtype=torch.uint8)
             made.pack_bytes(numbers.data_ptr(), self.packed.data_ptr(), outputs, inputs)
         else:
-            self.packed = torch.empty(panels * made.panel() * inputs)
+            self.packed = torch.empty(panels * made.panel() * inputs, dtype=torch.float32)
             made.pack_floats(weight.data_ptr(), self.packed.data_ptr(), outputs, inputs)
         self.map = Map(inputs, outputs, in_bytes, *map(pointer, (self.packed, self.scale, self.bias)))
         self._address, self._apply = ctypes.addressof(self.map), made.apply
 
     def __call__(self, x: Tensor) -> Tensor:
+        if x.dtype != torch.float32 or x.shape[-1] != self.map.inputs:
+            raise ValueError(f"needs float32 vectors of {self.map.inputs} numbers; got {x.dtype}, {tuple(x.shape)}")
         x = x.contiguous()
         y = x.new_empty(*x.shape[:-1], self.outputs)
         self._apply(self._address, x.data_ptr(), y.data_ptr(), x.numel() // x.shape[-1])

@@ -1,10 +1,11 @@
 """Linear maps packed once, for use: float32 in the layout the processor multiplies fastest, or 8-bit integers.
 
-    int8: W ~ s_o Q_oi,  x ~ (m / 63) q_i  with  m = max_i |x_i|      =>      y_o ~ s_o (m / 63) sum_i Q_oi q_i + b_o
+    int8: W ~ s_o Q_oi,  x ~ (m / n) q_i  with  m = max_i |x_i|      =>      y_o ~ s_o (m / n) sum_i Q_oi q_i + b_o
 
 Every output has a scale s_o of its own and every row x a scale m of its own, so that no row depends on the others of
-its batch. Inputs take 7 bits and not 8: sums of pairs of 8-bit products overflow in processors without VNNI
-instructions. Nothing here has a gradient.
+its batch. Inputs have n = 127 levels on either side of zero, or 63 where sums of pairs of 8-bit products would
+overflow: in processors without VNNI instructions, and in torch's operators. They multiply where our own code
+(`native.py`) cannot be compiled. Nothing here has a gradient.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ Precision = Literal["float32", "int8"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 Model = TypeVar("Model", bound=nn.Module)
 
-LEVELS = 63  # of an input on either side of zero
-# Numbers in a map, below which packing costs more than it saves (measured with 1 to 128 rows).
+LEVELS = 63  # of an input on either side of zero, for torch's operators
+# Numbers in a map, below which packing costs more than it saves (measured with 1 to 128 rows), by torch and by our own
+# code.
 LEAST: dict[Precision, int] = {"float32": 1 << 18, "int8": 1 << 16}
+LEAST_NATIVE: dict[Precision, int] = {"float32": 0, "int8": 1 << 12}
 
 
 class PackedLinear(nn.Module):
@@ -38,9 +41,11 @@ class PackedLinear(nn.Module):
         super().__init__()
         weight, bias = weight.detach().float(), None if bias is None else bias.detach().float()
         self.bias, self.plain, self.packed, self.quantised, self.native = bias, None, None, None, None
-        made, worth = native.library(), weight.numel() >= LEAST[precision]
-        if made is not None and weight.device.type == "cpu" and (precision == "float32" or made.has_bytes()):
-            self.native = NativeLinear(made, weight, bias, in_bytes=precision == "int8" and worth)
+        made = native.library() if weight.device.type == "cpu" else None
+        worth = weight.numel() >= (LEAST if made is None else LEAST_NATIVE)[precision]
+        in_bytes = worth and precision == "int8"
+        if made is not None and (made.has_bytes() or not in_bytes):
+            self.native = NativeLinear(made, weight, bias, in_bytes=in_bytes)
         elif worth and precision == "int8" and "x86" in torch.backends.quantized.supported_engines:
             self.quantised = _quantised(weight)
         elif worth and torch.backends.mkldnn.is_available():
@@ -59,6 +64,11 @@ class PackedLinear(nn.Module):
         multiply = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32
         y = multiply(x / largest, 1 / LEVELS, LEVELS + 1, self.quantised)
         return y.mul_(largest) if self.bias is None else torch.addcmul(self.bias, y, largest)
+
+
+def multiplier() -> str:
+    """Who multiplies packed maps on this processor, for people."""
+    return "torch" if native.library() is None else "code compiled for this processor"
 
 
 class PackedOutput(nn.Module):

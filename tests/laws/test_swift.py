@@ -8,20 +8,26 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from saccade.decode import Beam, Method, search
+from saccade.models import MODELS
 from saccade.models.shapes import Ensemble
 from saccade.models.swift import SwiftDecoder
+from saccade.nn import native
 from saccade.nn import packed as packing
+from saccade.nn.layers import ACTIVATIONS, GATES
 from saccade.nn.packed import PackedLinear, packed
 from saccade.tasks.continuing import prefilled
-from tests.laws.models import LANGUAGE_MODELS, SEQUENCE_MODELS, language_model, sequence_model, tokens
+from tests.laws.models import LANGUAGE_MODELS, SEQUENCE_MODELS, VOCABULARY, language_model, sequence_model, tokens
 from tests.laws.test_search import END, LENGTHS, METHODS, SOURCE, START, found
 from tests.laws.test_search import lengths_mask as real
 
 
-@pytest.fixture(autouse=True)
-def packs_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However small: models as small as these would be left as they are."""
+@pytest.fixture(autouse=True, params=["our own code", "torch"])
+def packs_everything(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However small: models as small as these would be left as they are. With our own code, and where there is none."""
     monkeypatch.setattr(packing, "LEAST", {"float32": 0, "int8": 0})
+    monkeypatch.setattr(packing, "LEAST_NATIVE", {"float32": 0, "int8": 0})
+    if request.param == "torch":
+        monkeypatch.setattr(native, "library", lambda: None)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -63,6 +69,25 @@ def test_several_tokens_at_a_time_are_the_same_as_one_by_one(name: str) -> None:
     torch.testing.assert_close(torch.cat(said, 1), whole, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("name", [name for name in SEQUENCE_MODELS if name.startswith("transformer")])
+def test_every_transformer_has_a_step_of_our_own_code_where_there_is_such(name: str) -> None:
+    decoder = packed(sequence_model(name).float()).decoder
+    has_one = getattr(decoder, "native", None) is not None
+    assert has_one == (native.library() is not None and name != "transformer relative")
+
+
+@pytest.mark.parametrize("activation", [*ACTIVATIONS, *GATES])
+@torch.no_grad()
+def test_a_step_has_the_activation_of_its_model(activation: str) -> None:
+    settings = SEQUENCE_MODELS["transformer"].model_copy(update={"activation": activation})
+    model = MODELS["transformer"](settings, VOCABULARY, VOCABULARY).eval()
+    ready, target = packed(model), tokens(4, 3, seed=3)
+    past, expected = ready.begin(ready.encode(SOURCE), 3), model(SOURCE, None, target)
+    for at in range(3):
+        states, past = ready.decoder.step(target[:, at : at + 1], past)
+        torch.testing.assert_close(states[:, 0], expected[:, at], atol=1e-5, rtol=1e-5)
+
+
 def test_a_beam_copies_no_cells() -> None:
     model = packed(sequence_model("transformer").float())
     past = model.begin(model.encode(SOURCE, real(LENGTHS, 7)), 9)
@@ -101,10 +126,8 @@ def test_a_packed_map_is_the_map(shape: tuple[int, ...], bias: bool) -> None:
     weight, shift = weights()
     x, shift = torch.randn(shape, generator=torch.Generator().manual_seed(2)), shift if bias else None
     expected = F.linear(x, weight, shift)
-    assert PackedLinear(weight, shift, "float32").packed is not None
     torch.testing.assert_close(PackedLinear(weight, shift, "float32")(x), expected, atol=1e-5, rtol=1e-5)
     eight = PackedLinear(weight, shift, "int8")
-    assert eight.quantised is not None
     assert float((eight(x) - expected).abs().max()) < 0.02 * float(expected.abs().max())
 
 

@@ -1,0 +1,185 @@
+"""The processor's own code says what torch says, whatever the shapes, and does without where it cannot be made."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from saccade.nn import native
+from saccade.nn.native import NativeLinear, largest, log_probabilities
+
+pytestmark = pytest.mark.skipif(
+    not any(map(shutil.which, native.COMPILERS)), reason="no C++ compiler here: torch computes all, as other tests show"
+)
+
+OLDER = tuple("-march=haswell" if flag == "-march=native" else flag for flag in native.FLAGS)  # no 512 bits, no VNNI
+
+
+def drawn(*shape: int, seed: int = 1) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float32)
+
+
+@pytest.fixture(scope="module", params=["this processor", "an older one"])
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """The library as it is compiled here, and as it would be for a processor with fewer instructions."""
+    if request.param == "this processor":
+        library = native.library()
+        assert library is not None
+        return library
+    if platform.machine() != "x86_64":
+        pytest.skip("the older processor is an x86")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "FLAGS", OLDER)
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        library = native.library.__wrapped__()
+    assert library is not None
+    return library
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("outputs", "inputs"), [(1, 1), (40, 33), (64, 8), (65, 130), (200, 64)])
+@pytest.mark.parametrize("rows", [1, 2, 5, 6, 13])
+def test_a_product_is_the_product(made: ctypes.CDLL, rows: int, outputs: int, inputs: int, bias: bool) -> None:
+    weight, shift, x = drawn(outputs, inputs), drawn(outputs, seed=2) if bias else None, drawn(rows, inputs, seed=3)
+    expected = F.linear(x, weight, shift)
+    torch.testing.assert_close(NativeLinear(made, weight, shift, in_bytes=False)(x), expected, atol=1e-5, rtol=1e-5)
+    rounded = NativeLinear(made, weight, shift, in_bytes=True)(x)
+    steps = inputs**0.5 * float(weight.abs().max() * x.abs().max()) / made.levels()  # of rounding, as they add up
+    assert float((rounded - expected).abs().max()) < 2 * steps
+
+
+@pytest.mark.parametrize("in_bytes", [False, True])
+def test_rows_depend_neither_on_their_neighbours_nor_on_the_threads(made: ctypes.CDLL, in_bytes: bool) -> None:
+    product, x = NativeLinear(made, drawn(500, 129), drawn(500), in_bytes=in_bytes), drawn(23, 129, seed=4)
+    x[3] *= 1000
+    alone = torch.cat([product(row[None]) for row in x])
+    threads = torch.get_num_threads()
+    try:
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            assert torch.equal(product(x), alone)
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("in_bytes", [False, True])
+@pytest.mark.parametrize("broken", [torch.nan, torch.inf])
+def test_what_is_no_number_stays_none_and_touches_no_other_row(
+    made: ctypes.CDLL, in_bytes: bool, broken: float
+) -> None:
+    product, x = NativeLinear(made, drawn(40, 33), None, in_bytes=in_bytes), drawn(5, 33, seed=4)
+    whole = product(x)
+    x[2, 7] = broken
+    found = product(x)
+    assert not found[2].isfinite().any()
+    assert torch.equal(found[[0, 1, 3, 4]], whole[[0, 1, 3, 4]])
+
+
+def test_vectors_of_another_width_or_kind_are_refused(made: ctypes.CDLL) -> None:
+    product = NativeLinear(made, drawn(4, 8), None, in_bytes=False)
+    with pytest.raises(ValueError, match=r"float32 vectors of 8 numbers; got torch.float32, \(2, 9\)"):
+        product(drawn(2, 9))
+    with pytest.raises(ValueError, match=r"float32 vectors of 8 numbers; got torch.float64, \(2, 8\)"):
+        product(drawn(2, 8).double())
+
+
+@pytest.mark.parametrize("shape", [(1, 5), (3, 64), (7, 1000), (40, 5000)])
+def test_log_probabilities_are_those_of_a_softmax(shape: tuple[int, int]) -> None:
+    logits = 30 * drawn(*shape)
+    logits[0, 1] = -torch.inf
+    torch.testing.assert_close(log_probabilities(logits.clone()), logits.log_softmax(-1), atol=1e-4, rtol=1e-5)
+    assert log_probabilities(logits.double()).dtype == torch.float64
+
+
+def test_a_row_with_a_nan_has_no_probabilities() -> None:
+    logits = drawn(3, 100)
+    logits[1, 40] = torch.nan
+    found = log_probabilities(logits)
+    assert found[1].isnan().all()
+    assert found[[0, 2]].isfinite().all()
+
+
+@pytest.mark.parametrize("count", [1, 2, 8])
+@pytest.mark.parametrize("shape", [(1, 8), (3, 64), (7, 1001), (40, 5000)])
+def test_the_largest_come_first_and_of_equals_the_first(shape: tuple[int, int], count: int) -> None:
+    x = drawn(*shape).mul(20).round()  # many are equal
+    values, places = largest(x, count)
+    order = x.sort(stable=True, dim=-1, descending=True)
+    assert torch.equal(values, order.values[:, :count])
+    assert torch.equal(places, order.indices[:, :count])
+
+
+def test_a_nan_is_larger_than_all_and_nothing_is_as_good_as_nothing() -> None:
+    x = drawn(2, 200)
+    x[0, 150] = torch.nan
+    x[1] = -torch.inf
+    values, places = largest(x, 2)
+    assert values[0, 0].isnan() and places[0, 0] == 150
+    assert values[1].tolist() == [-torch.inf] * 2 and places[1].tolist() == [0, 1]
+
+
+def test_without_our_own_code_torch_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "library", lambda: None)
+    x = drawn(3, 50)
+    assert torch.equal(log_probabilities(x), x.log_softmax(-1))
+    assert torch.equal(largest(x, 4)[1], x.topk(4).indices)
+
+
+def compilers(monkeypatch: pytest.MonkeyPatch, cache: Path) -> list[list[str]]:
+    """The commands that are run, as they come."""
+    commands: list[list[str]] = []
+    run = subprocess.run
+
+    def noted(command: list[str], **how: object) -> object:
+        commands.append(command)
+        return run(command, **how)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(subprocess, "run", noted)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    monkeypatch.setattr(native, "FLAGS", ("-O0", *native.FLAGS[2:]))  # sooner made
+    return commands
+
+
+def test_it_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    commands = compilers(monkeypatch, tmp_path)
+    assert native.library.__wrapped__() is not None
+    assert native.library.__wrapped__() is not None
+    assert len(commands) == 1
+    assert [file.suffix for file in (tmp_path / "saccade").iterdir()] == [".so"]
+
+
+def test_another_processor_gets_code_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    commands = compilers(monkeypatch, tmp_path)
+    native.library.__wrapped__()
+    monkeypatch.setattr(native, "_processor", lambda: "flags: none")
+    native.library.__wrapped__()
+    assert len(commands) == 2
+
+
+@pytest.mark.parametrize("compiler", ["false", "no-such-compiler"])
+def test_a_compiler_that_fails_leaves_nothing_and_torch_computes(
+    compiler: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    compilers(monkeypatch, tmp_path)
+    monkeypatch.setenv("CXX", compiler)
+    assert native.library.__wrapped__() is None
+    assert list((tmp_path / "saccade").iterdir()) == []
+
+
+def test_a_place_where_nothing_can_be_kept_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    compilers(monkeypatch, tmp_path / "file")
+    assert native.library.__wrapped__() is None
+
+
+def test_it_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SACCADE_NATIVE", "0")
+    assert native.library.__wrapped__() is None
