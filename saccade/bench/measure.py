@@ -42,16 +42,21 @@ class Timing:
 
 
 def interleaved(
-    contestants: Mapping[Name, Callable[[], object]], *, rounds: int, tell: Callable[[str], None] = lambda _: None
+    contestants: Mapping[Name, Callable[[], object]],
+    *,
+    rounds: int,
+    shortest: float | None = None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> dict[Name, Timing]:
     """Time each contestant once per round, so that whatever slows the machine for a while slows them all, once.
 
-    The first call of each is not counted; of fast ones, each round takes the mean of as many calls as fill 20 ms.
+    The first call of each is not counted; of fast ones, each round takes the mean of as many calls as fill `shortest`
+    seconds, 20 ms unless told.
     """
     calls: dict[Name, int] = {}
     for name, work in contestants.items():
         work()
-        calls[name] = max(1, round(SHORTEST / max(_seconds(work, 1), 1e-6)))
+        calls[name] = max(1, round((SHORTEST if shortest is None else shortest) / max(_seconds(work, 1), 1e-6)))
     seconds: dict[Name, list[float]] = {name: [] for name in contestants}
     for number in range(rounds):
         for name, work in contestants.items():

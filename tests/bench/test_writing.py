@@ -20,6 +20,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     layers = "encoder_layers: 1, decoder_layers: 2"
     monkeypatch.setattr(writing, "SIZES", {"tiny": f"width: 16, heads: 2, hidden: 24, {layers}"})
     monkeypatch.setattr(writing, "VOCABULARIES", {"tiny": 300})
+    monkeypatch.setattr(writing, "SHORTEST", 0.0)
 
 
 def test_every_tool_translates_in_every_place(small: None) -> None:
