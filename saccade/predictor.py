@@ -93,16 +93,17 @@ class Predictor:
         method: Method | None = None,
         beyond: Literal["slide", "stop"] = "slide",
         stop: Sequence[str] = (),
+        no_repeat: int | None = None,
         tell: Callable[[str], None] | None = None,
     ) -> list[Prediction]:
         """Texts continued by a language model, by sampling unless another method is given; answers without prompts.
 
-        Beyond the model's window the text slides on, or stops; it ends before the first of the texts in `stop`; `tell`
-        hears the one text as it grows.
+        Beyond the model's window the text slides on, or stops; it ends before the first of the texts in `stop`; no run
+        of `no_repeat` tokens is written twice; `tell` hears the one text as it grows.
         """
         if not isinstance(self.task, Language):
             raise SaccadeError(f"a model for {self.recipe.task.kind} continues no text; train a language model")
-        how = Continuation(tokens, self.task.settings.window, beyond, tuple(stop), method or Sample())
+        how = Continuation(tokens, self.task.settings.window, beyond, tuple(stop), method or Sample(), no_repeat)
         model: Any = self.writer
         with for_people():
             return self.task.continued(model, prompts, how, tell)

@@ -26,6 +26,7 @@ def generate(
     top_k: Annotated[int | None, typer.Option(min=1, help="From the k most probable only.")] = None,
     top_p: Annotated[float | None, typer.Option(help="From the most probable that sum to p.")] = None,
     stop: Annotated[list[str] | None, typer.Option(help="End before this text. Repeatable.")] = None,
+    no_repeat: Annotated[int | None, typer.Option(min=1, help="No run of so many tokens twice.")] = None,
     seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
     n: Annotated[int, typer.Option("--n", min=1, help="Continuations of each prompt.")] = 1,
     beyond: Annotated[
@@ -67,6 +68,7 @@ def generate(
         method=drawn if temperature else Greedy(),
         beyond=beyond,  # type: ignore[arg-type]
         stop=stop or (),
+        no_repeat=no_repeat,
         tell=tell if stream else None,
     )
     if stream:

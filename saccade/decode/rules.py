@@ -53,13 +53,14 @@ def minimum_length(tokens: int, end: int) -> Rule:
     return rule
 
 
-def no_repeat(size: int) -> Rule:
-    """No run of so many tokens occurs twice in an answer (Paulus et al. 2018)."""
+def no_repeat(size: int, before: Sequence[int] = ()) -> Rule:
+    """No run of so many tokens occurs twice in an answer (Paulus et al. 2018), `before` being its beginning."""
     if size < 1:
         raise SaccadeError(f"the run that may not repeat must have 1 token or more; got {size}")
 
     def rule(live: Live, log_p: Tensor) -> None:
-        for row, tokens in enumerate(live.tokens.tolist()):
+        for row, new in enumerate(live.tokens.tolist()):
+            tokens = [*before, *new]
             recent = tokens[len(tokens) - size + 1 :] if size > 1 else []
             for begin in range(len(tokens) - size + 1):
                 if tokens[begin : begin + size - 1] == recent:

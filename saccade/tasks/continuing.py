@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 
 from saccade.data.lexicon import Lexicon
-from saccade.decode import Beam, Greedy, Hypothesis, Method, Sample, never, search
+from saccade.decode import Beam, Greedy, Hypothesis, Method, Sample, never, no_repeat, search
 from saccade.decode.methods import Live
 from saccade.errors import RunWarning, SaccadeError
 from saccade.models.shapes import LanguageModel
@@ -35,6 +35,7 @@ class Continuation:
     beyond: Literal["slide", "stop"] = "slide"
     stop: tuple[str, ...] = ()
     method: Method = field(default_factory=Greedy)
+    no_repeat: int | None = None  # no run of so many tokens twice in what is new
 
 
 def continue_texts(
@@ -132,6 +133,10 @@ def _pass(
     marks = lexicon.marks
     forbidden = {marks.pad, marks.start, marks.mask, marks.end} - ({marks.end} if lexicon.published_ids else set())
 
+    rules = [never(sorted(each for each in forbidden if each is not None))]
+    if how.no_repeat is not None:
+        rules.append(no_repeat(how.no_repeat, written))
+
     def stops(tokens: Sequence[int]) -> bool:
         held = {text: len(text.encode()) + HELD_PIECES for text in how.stop}
         return any(text in lexicon.decode([*written[-last:], *tokens][-last:]) for text, last in held.items())
@@ -147,7 +152,7 @@ def _pass(
         end=marks.end,
         limits=rooms,
         method=how.method,
-        rules=[never(sorted(each for each in forbidden if each is not None))],
+        rules=rules,
         stop=stops if how.stop else None,
         tell=heard,
     )

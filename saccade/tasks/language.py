@@ -74,7 +74,7 @@ class Language(TextTask):
             by_limit.setdefault(limit, []).append(number)
         found: dict[int, Prediction] = {}
         for limit, numbers in by_limit.items():
-            how = Continuation(limit, self.settings.window, method=method or method_of(decode))
+            how = self._asked(limit, method)
             found |= zip(numbers, self.continued(model, [inputs[number] for number in numbers], how), strict=True)
         return [found[number] for number in range(len(inputs))]
 
@@ -164,9 +164,18 @@ class Language(TextTask):
         return [each.grouped(self.lexicon.words(ids[1:]), self.lexicon.words(ids[:-1])) for each in maps]
 
     def _found(self, model: LanguageModel, prompt: Sequence[int]) -> Sequence[int]:
-        decode = self.recipe.decode
-        how = Continuation(decode.limit_extra or 1, self.settings.window, method=method_of(decode))
+        how = self._asked(self.recipe.decode.limit_extra or 1)
         return continue_texts(model, self.lexicon, [prompt], how)[0][0].tokens
+
+    def _asked(self, tokens: int, method: Method | None = None) -> Continuation:
+        """As the recipe's decode settings say; those that a text without an end cannot follow are refused."""
+        decode = self.recipe.decode
+        for name in ("prefix", "must_include", "must_not_include", "minimum_length", "coverage_penalty"):
+            if getattr(decode, name):
+                raise SaccadeError(f"decode.{name} is for tasks whose answers end; a language model only goes on")
+        return Continuation(
+            tokens, self.settings.window, method=method or method_of(decode), no_repeat=decode.no_repeat
+        )
 
     def _new_text(self, prompt: Sequence[int], tokens: Sequence[int], stop: Sequence[str]) -> str:
         """What is new: a word of its own begins with a space that only the whole shows."""

@@ -131,6 +131,25 @@ def test_a_continuation_over_several_windows_is_ranked_as_a_whole(run: Path, met
     assert scores == sorted(scores, reverse=True)
 
 
+def test_no_run_is_written_twice_not_even_in_two_windows(run: Path) -> None:
+    predictor = api.load(run)
+
+    def runs(**how: object) -> list[tuple[int, ...]]:
+        tokens = predictor.generate(["red fox\n"], tokens=60, method=Greedy(), **how)[0].answers[0].hypothesis.tokens
+        return list(zip(tokens, tokens[1:], tokens[2:], strict=False))
+
+    assert len(set(runs())) < 58
+    assert len(set(runs(no_repeat=3))) == 58
+    asked = api.load(run, settings=["decode.no_repeat=3", "decode.limit_extra=40"]).predict(["red fox\n"])[0].answers
+    assert predictor.generate(["red fox\n"], tokens=56, method=Greedy(), no_repeat=3)[0].text == asked[0].text
+
+
+@pytest.mark.parametrize("setting", ["prefix=red", "must_include=[red]", "must_not_include=[red]", "minimum_length=5"])
+def test_what_a_text_without_an_end_cannot_follow_is_refused(run: Path, setting: str) -> None:
+    with pytest.raises(SaccadeError, match=f"decode.{setting.split('=')[0]} is for tasks whose answers end"):
+        api.load(run, settings=[f"decode.{setting}"]).predict(["red"])
+
+
 def test_a_text_to_stop_at_is_seen_across_two_windows(run: Path) -> None:
     predictor = api.load(run)
     method = Sample(seed=2, temperature=4.0)  # hardly anything is written twice
