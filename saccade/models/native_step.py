@@ -1,4 +1,4 @@
-"""A step of a Transformer's decoder by the processor's own code (`nn/native.cpp`): one call for all blocks."""
+"""A step of a Transformer's decoder by the processor's own code (`nn/cpp`): one call for all blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processor's own code: `native.cpp`, compiled on the machine where it runs and kept there for the next time.
+"""The processor's own code: `cpp/native.cpp`, compiled on the machine where it runs and kept there for the next time.
 
 Compiling takes some two seconds, once. Where there is no compiler, or SACCADE_NATIVE=0 is set, everything is computed
 by torch instead. Numbers are torch's, and so are the threads.
@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-SOURCE = Path(__file__).with_name("native.cpp")
+SOURCES = Path(__file__).with_name("cpp")  # native.cpp, and what it includes
 COMPILERS = ("c++", "g++", "clang++")
 # not -ffast-math: loading the library would change torch's arithmetic, and a row's sums would depend on its neighbours
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
@@ -27,7 +27,7 @@ PATIENCE = 120  # seconds for a compiler
 
 
 class Map(ctypes.Structure):
-    """W x + b, as native.cpp has it."""
+    """W x + b, as products.h has it."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("inputs", "outputs", "bytes")),
@@ -88,15 +88,15 @@ def library() -> ctypes.CDLL | None:
 
 def _compiled(compiler: str) -> Path:
     """The library's file: named by all that it depends on, and complete from the moment it is there."""
-    source = SOURCE.read_bytes()
-    of = (*FLAGS, compiler, platform.machine(), _processor())
-    name = hashlib.blake2b(source + "\n".join(of).encode(), digest_size=10).hexdigest()
+    sources = [file.read_text(encoding="utf-8") for file in sorted(SOURCES.glob("*.*"))]
+    of = "\n".join([*sources, *FLAGS, compiler, platform.machine(), _processor()])
+    name = hashlib.blake2b(of.encode(), digest_size=10).hexdigest()
     file = _cache() / f"native-{name}.so"
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=file.parent) as place:
             made = Path(place) / file.name
-            command = [compiler, *FLAGS, str(SOURCE), "-o", str(made)]
+            command = [compiler, *FLAGS, str(SOURCES / "native.cpp"), "-o", str(made)]
             subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=PATIENCE)
             made.replace(file)
     return file
@@ -130,7 +130,7 @@ def _declared(made: ctypes.CDLL) -> ctypes.CDLL:
 
 
 class NativeLinear:
-    """W x + b by native.cpp, of a float32 W or of one in eight bits."""
+    """W x + b by our own code, of a float32 W or of one in eight bits."""
 
     def __init__(self, made: ctypes.CDLL, weight: Tensor, bias: Tensor | None, *, in_bytes: bool):
         outputs, inputs = weight.shape

@@ -1,0 +1,87 @@
+// What Python calls. Everything else is included, so that one command compiles it for the processor at hand.
+#include "step.h"
+
+extern "C" {
+
+int64_t panel() { return PANEL; }
+int64_t has_bytes() { return HAS_BYTES; }
+int64_t levels() {
+#if HAS_BYTES
+    return LEVELS;
+#else
+    return 0;
+#endif
+}
+
+void pack_floats(const float* table, float* packed, int64_t outputs, int64_t inputs) {
+    for (long first = 0; first < outputs; first += PANEL)
+        for (long i = 0; i < inputs; i++)
+            for (long c = 0; c < PANEL; c++)
+                packed[first * inputs + i * PANEL + c] = first + c < outputs ? table[(first + c) * inputs + i] : 0.0f;
+}
+
+void pack_bytes(const int8_t* table, uint8_t* packed, int64_t outputs, int64_t inputs) {
+    const long depth = padded(inputs, 4);
+    for (long first = 0; first < outputs; first += PANEL)
+        for (long i = 0; i < depth; i++)
+            for (long c = 0; c < PANEL; c++) {
+                const bool inside = first + c < outputs && i < inputs;
+                const int number = inside ? table[(first + c) * inputs + i] : 0;
+                packed[first * depth + i / 4 * 4 * PANEL + 4 * c + i % 4] = (uint8_t)(number + 128);
+            }
+}
+
+void apply(const Map* map, const float* x, float* y, int64_t rows) {
+    thread_local Quantised quantised;
+    Quantised& shared = quantised;
+    if (map->bytes) shared.make_room(rows, map->inputs);
+#pragma omp parallel if (rows * map->outputs * map->inputs > (1 << 18))
+    Team{omp_get_thread_num(), omp_get_num_threads(), shared}.apply(*map, x, y, rows);
+}
+
+// x <- x - log sum exp x, row by row.
+void log_softmax(float* x, int64_t rows, int64_t width) {
+#pragma omp parallel for if (rows * width > (1 << 16))
+    for (long row = 0; row < rows; row++) {
+        float* line = x + row * width;
+        float largest = -INFINITY, total = 0.0f;
+#pragma omp simd reduction(max : largest)
+        for (long i = 0; i < width; i++) largest = line[i] > largest ? line[i] : largest;
+#pragma omp simd reduction(+ : total)
+        for (long i = 0; i < width; i++) total += exponential(line[i] - largest);
+        const float log_sum = largest + logf(total);
+        for (long i = 0; i < width; i++) line[i] -= log_sum;
+    }
+}
+
+// The `count` largest of each row, largest first and of equals the first; NaN counts as larger than all.
+void largest(const float* x, int64_t rows, int64_t width, int64_t count, float* values, int64_t* places) {
+    const auto before = [](float a, float b) { return a > b || (a != a && b == b); };
+#pragma omp parallel for if (rows * width > (1 << 16))
+    for (long row = 0; row < rows; row++) {
+        const float* line = x + row * width;
+        float* best = values + row * count;
+        int64_t* place = places + row * count;
+        long found = 0;
+        const auto offer = [&](long i) {
+            if (found == count && !before(line[i], best[count - 1])) return;
+            long at = found < count ? found++ : count - 1;
+            for (; at > 0 && before(line[i], best[at - 1]); at--) best[at] = best[at - 1], place[at] = place[at - 1];
+            best[at] = line[i], place[at] = i;
+        };
+        long i = 0;
+        for (; i < std::min<long>(count, width); i++) offer(i);
+        for (; i + PANEL <= width; i += PANEL) {  // few panels hold one of the largest
+            const float least = best[count - 1];
+            int any = 0;
+#pragma omp simd reduction(| : any)
+            for (long c = 0; c < PANEL; c++) any |= !(line[i + c] <= least);
+            if (any)
+                for (long c = 0; c < PANEL; c++) offer(i + c);
+        }
+        for (; i < width; i++) offer(i);
+    }
+}
+
+void decoder_step(const Block* blocks, const Step* step) { run(blocks, step); }
+}

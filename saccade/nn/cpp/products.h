@@ -1,0 +1,209 @@
+// y = phi(W x + b) of few rows, by a team of threads.
+//
+// A table W (outputs x inputs) is cut into panels of PANEL outputs, which lie in memory as they are multiplied: input by
+// input (in eight bits, four inputs at a time). A tile of a few rows and one panel is kept in registers. Threads are
+// OpenMP's, the same as torch's; they share out panels, rows or heads, and wait for each other after each part.
+#pragma once
+
+#include "vectors.h"
+
+constexpr long TILE = 6, BYTE_TILE = 4;  // rows of a tile: with more, their sums would not fit into the registers
+
+struct Map {
+    int64_t inputs, outputs;
+    int64_t bytes;        // whether the table has eight bits
+    const void* packed;   // floats (panels, inputs, PANEL), or bytes (panels, inputs / 4, PANEL, 4)
+    const float* scale;   // of each output, in eight bits
+    const float* bias;    // or none; both padded to whole panels
+};
+
+enum Activation : int64_t { NONE, RELU, GELU, GELU_TANH, SILU, SIGMOID };
+
+static long padded(long number, long to) { return (number + to - 1) / to * to; }
+
+struct Share {
+    long first, last;
+};
+
+static Share share(long count, int thread, int threads) {
+    return {count * thread / threads, count * (thread + 1) / threads};
+}
+
+static void activate(float* x, long count, int64_t activation) {
+    switch (activation) {
+        case RELU:
+            for (long i = 0; i < count; i++) x[i] = x[i] < 0.0f ? 0.0f : x[i];
+            break;
+        case GELU:
+            for (long i = 0; i < count; i++) x[i] *= 0.5f * (1.0f + erff(x[i] * 0.70710678f));
+            break;
+        case GELU_TANH:
+            for (long i = 0; i < count; i++) {
+                const float twice = 1.59576912f * (x[i] + 0.044715f * x[i] * x[i] * x[i]);
+                x[i] *= 1.0f - 1.0f / (exponential(twice) + 1.0f);
+            }
+            break;
+        case SILU:
+            for (long i = 0; i < count; i++) x[i] /= 1.0f + exponential(-x[i]);
+            break;
+        case SIGMOID:
+            for (long i = 0; i < count; i++) x[i] = 1.0f / (1.0f + exponential(-x[i]));
+            break;
+    }
+}
+
+// y (rows, PANEL) = x W + b of one panel, in floats.
+template <int rows>
+static void tile(const float* x, long inputs, const float* panel, const float* bias, float* y, long stride) {
+    Floats sum[rows][4];
+    for (int row = 0; row < rows; row++)
+        for (int part = 0; part < 4; part++)
+            sum[row][part] = bias ? *(const Floats*)(bias + part * LANES) : Floats{};
+    for (long i = 0; i < inputs; i++, panel += PANEL) {
+        Floats weights[4];
+        for (int part = 0; part < 4; part++) weights[part] = *(const Floats*)(panel + part * LANES);
+        for (int row = 0; row < rows; row++)
+            for (int part = 0; part < 4; part++) sum[row][part] = multiply_add(weights[part], Floats{} + x[row * inputs + i], sum[row][part]);
+    }
+    for (int row = 0; row < rows; row++)
+        for (int part = 0; part < 4; part++) *(Floats*)(y + row * stride + part * LANES) = sum[row][part];
+}
+
+#if HAS_BYTES
+// The same in eight bits: y = s_o m (sum_i (W + 128) q - 128 sum_i q) + b, with the scale m and the sum of each row.
+template <int rows>
+static void tile(const int8_t* x, long depth, const float* scales, const int32_t* sums,
+                 const uint8_t* panel, const float* scale, const float* bias, float* y, long stride) {
+    Ints sum[rows][4];
+    for (int row = 0; row < rows; row++)
+        for (int part = 0; part < 4; part++) sum[row][part] = (Ints)(Words{} - 128 * sums[row]);
+    for (long i = 0; i < depth; i += 4, panel += 4 * PANEL) {
+        Ints weights[4];
+        for (int part = 0; part < 4; part++) weights[part] = load(panel + 4 * part * LANES);
+        for (int row = 0; row < rows; row++) {
+            int32_t inputs;
+            memcpy(&inputs, x + row * depth + i, 4);
+            for (int part = 0; part < 4; part++) sum[row][part] = add_products(sum[row][part], weights[part], inputs);
+        }
+    }
+    for (int row = 0; row < rows; row++)
+        for (int part = 0; part < 4; part++) {
+            const Floats found = as_floats(sum[row][part]) * scales[row];
+            const Floats more = bias ? *(const Floats*)(bias + part * LANES) : Floats{};
+            *(Floats*)(y + row * stride + part * LANES) = multiply_add(found, *(const Floats*)(scale + part * LANES), more);
+        }
+}
+#endif
+
+// Rows in eight bits, each with a scale of its own.
+struct Quantised {
+    std::vector<int8_t> numbers;
+    std::vector<float> scales;
+    std::vector<int32_t> sums;
+    long depth;
+
+    void make_room(long rows, long inputs) {
+        numbers.resize(std::max<size_t>(numbers.size(), rows * padded(inputs, 4)));
+        scales.resize(std::max<size_t>(scales.size(), rows));
+        sums.resize(std::max<size_t>(sums.size(), rows));
+    }
+
+    void set(const float* x, long row, long inputs) {
+#if HAS_BYTES
+        const float* from = x + row * inputs;
+        int8_t* to = numbers.data() + row * depth;
+        int32_t bits = __builtin_bit_cast(int32_t, 1e-30f), sum = 0;
+#pragma omp simd reduction(max : bits)
+        for (long i = 0; i < inputs; i++)  // in the order of their bits positive numbers grow, and NaN is the largest
+            bits = std::max(bits, __builtin_bit_cast(int32_t, from[i]) & 0x7fffffff);
+        const float largest = __builtin_bit_cast(float, bits), factor = LEVELS / largest;
+        for (long i = 0; i < inputs; i++) to[i] = (int8_t)(int32_t)rintf(from[i] * factor);
+        for (long i = inputs; i < depth; i++) to[i] = 0;
+#pragma omp simd reduction(+ : sum)
+        for (long i = 0; i < depth; i++) sum += to[i];
+        sums[row] = sum;
+        scales[row] = largest / LEVELS;
+#endif
+    }
+};
+
+// The threads of a parallel region, and room that they share.
+struct Team {
+    int thread, threads;
+    Quantised& quantised;
+
+    Share of(long count) const { return share(count, thread, threads); }
+
+    void wait() const {
+        if (threads > 1) {
+#pragma omp barrier
+        }
+    }
+
+    // y = phi(W x + b), plus what is in `add`, times what is in `times`
+    void apply(const Map& map, const float* x, float* y, long rows, int64_t activation = NONE,
+               const float* add = nullptr, const float* times = nullptr) const {
+        if (map.bytes) {
+            quantised.depth = padded(map.inputs, 4);  // the same from every thread
+            const Share own = of(rows);
+            for (long row = own.first; row < own.last; row++) quantised.set(x, row, map.inputs);
+            wait();
+        }
+        const long panels = padded(map.outputs, PANEL) / PANEL;
+        const Share own = of(panels);
+        float part[TILE * PANEL];
+        for (long number = own.first; number < own.last; number++) {
+            const long first = number * PANEL, width = std::min(PANEL, map.outputs - first);
+            const long tall = map.bytes ? BYTE_TILE : TILE;
+            for (long row = 0; row < rows; row += tall) {
+                const long count = std::min(tall, rows - row);
+                float* to = y + row * map.outputs + first;
+                const bool direct = width == PANEL && !add && !times;  // either may be y itself
+                multiply(map, x, row, count, number, direct ? to : part, direct ? map.outputs : PANEL);
+                for (long r = 0; r < count; r++) {
+                    float *line = to + r * map.outputs, *found = direct ? line : part + r * PANEL;
+                    if (activation != NONE) activate(found, width, activation);
+                    if (add) {
+                        const float* more = add + (row + r) * map.outputs + first;
+                        for (long i = 0; i < width; i++) line[i] = more[i] + found[i];
+                    } else if (times) {
+                        const float* factor = times + (row + r) * map.outputs + first;
+                        for (long i = 0; i < width; i++) line[i] = factor[i] * found[i];
+                    } else if (!direct) {
+                        memcpy(line, found, width * sizeof(float));
+                    }
+                }
+            }
+        }
+        wait();
+    }
+
+    void multiply(const Map& map, const float* x, long row, long count, long number, float* y, long stride) const {
+        const float* bias = map.bias ? map.bias + number * PANEL : nullptr;
+        if (!map.bytes) {
+            const float* panel = (const float*)map.packed + number * PANEL * map.inputs;
+            const float* from = x + row * map.inputs;
+            switch (count) {
+                case 1: return tile<1>(from, map.inputs, panel, bias, y, stride);
+                case 2: return tile<2>(from, map.inputs, panel, bias, y, stride);
+                case 3: return tile<3>(from, map.inputs, panel, bias, y, stride);
+                case 4: return tile<4>(from, map.inputs, panel, bias, y, stride);
+                case 5: return tile<5>(from, map.inputs, panel, bias, y, stride);
+                default: return tile<6>(from, map.inputs, panel, bias, y, stride);
+            }
+        }
+#if HAS_BYTES
+        const long depth = quantised.depth;
+        const uint8_t* panel = (const uint8_t*)map.packed + number * PANEL * depth;
+        const int8_t* from = quantised.numbers.data() + row * depth;
+        const float *scales = quantised.scales.data() + row, *scale = map.scale + number * PANEL;
+        const int32_t* sums = quantised.sums.data() + row;
+        switch (count) {
+            case 1: return tile<1>(from, depth, scales, sums, panel, scale, bias, y, stride);
+            case 2: return tile<2>(from, depth, scales, sums, panel, scale, bias, y, stride);
+            case 3: return tile<3>(from, depth, scales, sums, panel, scale, bias, y, stride);
+            default: return tile<4>(from, depth, scales, sums, panel, scale, bias, y, stride);
+        }
+#endif
+    }
+};

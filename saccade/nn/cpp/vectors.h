@@ -1,0 +1,75 @@
+// As many numbers at once as the processor takes: floats, sums of products in eight bits, exponentials.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#if defined(__AVX512F__)
+constexpr long LANES = 16;
+#elif defined(__AVX__)
+constexpr long LANES = 8;
+#else
+constexpr long LANES = 4;
+#endif
+constexpr long PANEL = 4 * LANES;
+typedef float Floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef int32_t Words __attribute__((vector_size(4 * LANES)));
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+// a b + c, rounded once wherever the processor can: in every tile alike, so that no row depends on its neighbours.
+static inline Floats multiply_add(Floats a, Floats b, Floats c) {
+#if defined(__AVX512F__)
+    return (Floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__FMA__)
+    return (Floats)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#else
+    return a * b + c;
+#endif
+}
+
+// Eight bits: sums of four products of unsigned weights (w + 128) and signed inputs.
+#if defined(__AVX512VNNI__) || (defined(__AVX2__) && !defined(__AVX512F__))
+#if defined(__AVX512VNNI__)
+constexpr int LEVELS = 127;
+typedef __m512i Ints;
+static inline Ints load(const void* at) { return _mm512_loadu_si512(at); }
+static inline Ints add_products(Ints sum, Ints weights, int32_t inputs) {
+    return _mm512_dpbusd_epi32(sum, weights, _mm512_set1_epi32(inputs));
+}
+static inline Floats as_floats(Ints x) { return (Floats)_mm512_cvtepi32_ps(x); }
+#else
+constexpr int LEVELS = 63;  // sums of two products must fit into sixteen bits
+typedef __m256i Ints;
+static inline Ints load(const void* at) { return _mm256_loadu_si256((const __m256i*)at); }
+static inline Ints add_products(Ints sum, Ints weights, int32_t inputs) {
+    const Ints pairs = _mm256_maddubs_epi16(weights, _mm256_set1_epi32(inputs));
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+static inline Floats as_floats(Ints x) { return (Floats)_mm256_cvtepi32_ps(x); }
+#endif
+constexpr long LANES_OF_INTS = sizeof(Ints) / 4;
+static_assert(LANES_OF_INTS == LANES, "a panel has the same width in floats and in bytes");
+#define HAS_BYTES 1
+#else
+#define HAS_BYTES 0
+#endif
+
+// e^x to seven digits: 2^n times a polynomial of the rest.
+static inline float exponential(float x) {
+    x = x < -87.0f ? -87.0f : (x > 88.0f ? 88.0f : x);  // a NaN stays one
+    const float n = rintf(x * 1.44269504f);
+    const float r = x - n * 0.693359375f + n * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    return p * __builtin_bit_cast(float, ((int32_t)n + 127) << 23);
+}
