@@ -24,7 +24,7 @@ from saccade.errors import SaccadeError
 from saccade.nn.cache import Past
 from saccade.nn.native import log_probabilities
 
-Step = Callable[[Tensor, Past], tuple[Tensor, Past]]  # tokens (R, t), past -> logits (R, V), to be written over, past
+Step = Callable[[Tensor, Past], tuple[Tensor, Past]]  # tokens (R, t), past -> logits (R, V), past
 Stop = Callable[[Sequence[int]], bool]
 Stopped = Literal["eos", "stop", "length", "constraint"]
 
@@ -113,13 +113,15 @@ class Candidates:
     token: list[list[int]]
     log_p: list[list[float]]  # of the token ...
     score: list[list[float]]  # ... and of all; -inf: this may not follow
+    dtype: torch.dtype  # of scores
 
     @staticmethod
     def of(method: Method, live: Live, log_p: Tensor, width: int) -> Candidates:
         parent, token = method.candidates(live, log_p, width)
         rows = rows_of(parent, width)
         chosen = log_p[rows, token]
-        return Candidates(rows.tolist(), token.tolist(), chosen.tolist(), (live.score[rows] + chosen).tolist())
+        score = live.score[rows] + chosen
+        return Candidates(rows.tolist(), token.tolist(), chosen.tolist(), score.tolist(), score.dtype)
 
     def of_all(self, name: str, chosen: list[tuple[int, int]]) -> list[Any]:
         values = getattr(self, name)
@@ -129,14 +131,14 @@ class Candidates:
         """The live hypotheses with the chosen tokens behind them; `at` are their rows before, None: as they were."""
         old = live if at is None else Live(**{name: value[at] for name, value in vars(live).items()})
         token = live.tokens.new_tensor(self.of_all("token", chosen))[:, None]
-        log_p = live.token_scores.new_tensor(self.of_all("log_p", chosen))[:, None]
+        log_p = live.token_scores.new_tensor(self.of_all("log_p", chosen), dtype=self.dtype)[:, None]
         first = live.tokens.shape[1] == 0
         return Live(
             old.sentence,
             live.answer.new_tensor([place for _, place in chosen]) if first else old.answer,
             torch.cat([old.tokens, token], dim=1),
             torch.cat([old.token_scores, log_p], dim=1),
-            live.score.new_tensor(self.of_all("score", chosen)),
+            live.score.new_tensor(self.of_all("score", chosen), dtype=self.dtype),
         )
 
 

@@ -51,6 +51,8 @@ class NativeStep:
         )
 
     def __call__(self, x: Tensor, memory: tuple[KeyValues, ...] | None, cells: Cells) -> Tensor:
+        if x.dtype != torch.float32 or x.device.type != "cpu":
+            raise ValueError(f"a step needs float32 vectors on the processor; got {x.dtype} on {x.device}")
         x = x.contiguous()
         kept, cell = cells.kept, cells.cell
         step = Step.from_buffer_copy(self.common)
@@ -70,7 +72,7 @@ class NativeStep:
             step.cells = len(one)
             step.sentence_stride, step.head_stride, step.cell_stride, _ = one.key.stride()
             step.real = pointer(real)
-        self.step(self.blocks, ctypes.byref(step))
+        self.step(self.blocks, ctypes.byref(step), torch.get_num_threads())
         return x
 
 

@@ -11,6 +11,7 @@ import functools
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -81,22 +82,27 @@ def library() -> ctypes.CDLL | None:
     if compiler is None:
         return None
     try:
-        return _declared(ctypes.CDLL(str(_compiled(compiler))))
-    except (OSError, subprocess.SubprocessError, AttributeError):
+        file = _compiled(compiler)
+        try:
+            return _declared(ctypes.CDLL(str(file)))
+        except OSError:  # damaged, or made for another system that shares the folder
+            file.unlink()
+            return _declared(ctypes.CDLL(str(_compiled(compiler))))
+    except (OSError, RuntimeError, ValueError, subprocess.SubprocessError):
         return None
 
 
 def _compiled(compiler: str) -> Path:
     """The library's file: named by all that it depends on, and complete from the moment it is there."""
-    sources = [file.read_text(encoding="utf-8") for file in sorted(SOURCES.glob("*.*"))]
-    of = "\n".join([*sources, *FLAGS, compiler, platform.machine(), _processor()])
-    name = hashlib.blake2b(of.encode(), digest_size=10).hexdigest()
+    sources = [file.read_bytes() for file in sorted((*SOURCES.glob("*.h"), *SOURCES.glob("*.cpp")))]
+    of = "\n".join([*FLAGS, compiler, platform.machine(), *platform.libc_ver(), _processor()])
+    name = hashlib.blake2b(b"".join((*sources, of.encode())), digest_size=10).hexdigest()
     file = _cache() / f"native-{name}.so"
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=file.parent) as place:
             made = Path(place) / file.name
-            command = [compiler, *FLAGS, str(SOURCES / "native.cpp"), "-o", str(made)]
+            command = [*shlex.split(compiler), *FLAGS, str(SOURCES / "native.cpp"), "-o", str(made)]
             subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=PATIENCE)
             made.replace(file)
     return file
@@ -120,10 +126,10 @@ def _declared(made: ctypes.CDLL) -> ctypes.CDLL:
         getattr(made, name).restype = ctypes.c_int64
     for name in ("pack_floats", "pack_bytes"):
         getattr(made, name).argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
-    made.apply.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]
-    made.decoder_step.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
-    made.log_softmax.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
-    made.largest.argtypes = [ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.c_void_p, ctypes.c_void_p]
+    made.apply.argtypes = [*[ctypes.c_void_p] * 3, ctypes.c_int64, ctypes.c_int64]
+    made.decoder_step.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]
+    made.log_softmax.argtypes = [ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 3]
+    made.largest.argtypes = [ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]
     for name in ("pack_floats", "pack_bytes", "apply", "decoder_step", "log_softmax", "largest"):
         getattr(made, name).restype = None
     return made
@@ -152,31 +158,35 @@ class NativeLinear:
         self._address, self._apply = ctypes.addressof(self.map), made.apply
 
     def __call__(self, x: Tensor) -> Tensor:
-        if x.dtype != torch.float32 or x.shape[-1] != self.map.inputs:
-            raise ValueError(f"needs float32 vectors of {self.map.inputs} numbers; got {x.dtype}, {tuple(x.shape)}")
+        if x.dtype != torch.float32 or x.device.type != "cpu" or x.shape[-1] != self.map.inputs:
+            told = f"{x.dtype}, {tuple(x.shape)} on {x.device}"
+            raise ValueError(f"needs float32 vectors of {self.map.inputs} numbers on the processor; got {told}")
         x = x.contiguous()
         y = x.new_empty(*x.shape[:-1], self.outputs)
-        self._apply(self._address, x.data_ptr(), y.data_ptr(), x.numel() // x.shape[-1])
+        self._apply(self._address, x.data_ptr(), y.data_ptr(), x.numel() // x.shape[-1], torch.get_num_threads())
         return y
 
 
 def log_probabilities(logits: Tensor) -> Tensor:
-    """log softmax over the last axis of (R, V), written over the logits where that is faster."""
-    made = library()
-    if made is None or not _is_plain(logits):
+    """log softmax over the last axis of (R, V)."""
+    if not _is_plain(logits) or (made := library()) is None:
         return logits.log_softmax(-1)
-    made.log_softmax(logits.data_ptr(), *logits.shape)
-    return logits
+    log_p = torch.empty_like(logits)
+    made.log_softmax(logits.data_ptr(), log_p.data_ptr(), *logits.shape, torch.get_num_threads())
+    return log_p
 
 
 def largest(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The largest of each row of (R, V) and where they stand, both (R, count), NaN before all."""
-    made = library()
-    if made is None or not _is_plain(x):
+    """The largest of each row of (R, V) and where they stand, both (R, count), NaN before all; a single one is the
+    first of its equals."""
+    if not _is_plain(x) or (made := library()) is None:
+        if count == 1:
+            places = x.argmax(-1, keepdim=True)
+            return x.gather(1, places), places
         values, places = x.topk(count)
         return values, places
     values, places = x.new_empty(len(x), count), torch.empty(len(x), count, dtype=torch.long)
-    made.largest(x.data_ptr(), *x.shape, count, values.data_ptr(), places.data_ptr())
+    made.largest(x.data_ptr(), *x.shape, count, values.data_ptr(), places.data_ptr(), torch.get_num_threads())
     return values, places
 
 

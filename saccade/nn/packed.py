@@ -43,8 +43,8 @@ class PackedLinear(nn.Module):
         self.bias, self.plain, self.packed, self.quantised, self.native = bias, None, None, None, None
         made = native.library() if weight.device.type == "cpu" else None
         worth = weight.numel() >= (LEAST if made is None else LEAST_NATIVE)[precision]
-        in_bytes = worth and precision == "int8"
-        if made is not None and (made.has_bytes() or not in_bytes):
+        if made is not None:
+            in_bytes = worth and precision == "int8" and bool(made.has_bytes())
             self.native = NativeLinear(made, weight, bias, in_bytes=in_bytes)
         elif worth and precision == "int8" and "x86" in torch.backends.quantized.supported_engines:
             self.quantised = _quantised(weight)

@@ -88,6 +88,13 @@ def test_a_step_has_the_activation_of_its_model(activation: str) -> None:
         torch.testing.assert_close(states[:, 0], expected[:, at], atol=1e-5, rtol=1e-5)
 
 
+@torch.no_grad()
+def test_no_rows_are_no_trouble() -> None:
+    model = packed(language_model("gpt").float())
+    logits, past = model.step(torch.zeros(0, 1, dtype=torch.long), model.begin(0, 5))
+    assert logits.shape == (0, VOCABULARY) and len(past.position) == 0
+
+
 def test_a_beam_copies_no_cells() -> None:
     model = packed(sequence_model("transformer").float())
     past = model.begin(model.encode(SOURCE, real(LENGTHS, 7)), 9)

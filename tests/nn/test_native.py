@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import platform
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -16,29 +16,39 @@ from torch import Tensor
 from saccade.nn import native
 from saccade.nn.native import NativeLinear, largest, log_probabilities
 
-pytestmark = pytest.mark.skipif(
-    not any(map(shutil.which, native.COMPILERS)), reason="no C++ compiler here: torch computes all, as other tests show"
-)
+COMPILER = next(filter(None, map(shutil.which, native.COMPILERS)), "")
 
-OLDER = tuple("-march=haswell" if flag == "-march=native" else flag for flag in native.FLAGS)  # no 512 bits, no VNNI
+
+def compiles() -> bool:
+    """Whether there is a compiler, and whether it knows OpenMP."""
+    command, program = [COMPILER, "-fopenmp", "-x", "c++", "-", "-o", os.devnull], b"#include <omp.h>\nint main() {}"
+    return bool(COMPILER) and subprocess.run(command, input=program, capture_output=True, check=False).returncode == 0
+
+
+pytestmark = pytest.mark.skipif(
+    not compiles(), reason="no C++ compiler with OpenMP here: torch computes all, as other tests show"
+)
+PROCESSORS = {"this processor": "native", "one without VNNI": "skylake-avx512", "one of 256 bits": "haswell"}
+
+
+def flags_for(processor: str) -> tuple[str, ...]:
+    return tuple(f"-march={processor}" if flag == "-march=native" else flag for flag in native.FLAGS)
 
 
 def drawn(*shape: int, seed: int = 1) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float32)
 
 
-@pytest.fixture(scope="module", params=["this processor", "an older one"])
+@pytest.fixture(scope="module", params=PROCESSORS)
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    """The library as it is compiled here, and as it would be for a processor with fewer instructions."""
-    if request.param == "this processor":
-        library = native.library()
-        assert library is not None
-        return library
-    if platform.machine() != "x86_64":
-        pytest.skip("the older processor is an x86")
+    """The library as it is compiled here, and as it would be for processors with fewer instructions."""
+    needed = {"one without VNNI": "avx512bw", "one of 256 bits": "avx2"}.get(request.param, "")
+    if needed not in native._processor():
+        pytest.skip(f"this processor has no {needed}")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native, "FLAGS", OLDER)
+        patch.setattr(native, "FLAGS", flags_for(PROCESSORS[request.param]))
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.delenv("SACCADE_NATIVE", raising=False)
         library = native.library.__wrapped__()
     assert library is not None
     return library
@@ -85,10 +95,12 @@ def test_what_is_no_number_stays_none_and_touches_no_other_row(
 
 def test_vectors_of_another_width_or_kind_are_refused(made: ctypes.CDLL) -> None:
     product = NativeLinear(made, drawn(4, 8), None, in_bytes=False)
-    with pytest.raises(ValueError, match=r"float32 vectors of 8 numbers; got torch.float32, \(2, 9\)"):
+    with pytest.raises(ValueError, match=r"vectors of 8 numbers on the processor; got torch.float32, \(2, 9\) on cpu"):
         product(drawn(2, 9))
-    with pytest.raises(ValueError, match=r"float32 vectors of 8 numbers; got torch.float64, \(2, 8\)"):
+    with pytest.raises(ValueError, match=r"vectors of 8 numbers on the processor; got torch.float64, \(2, 8\) on cpu"):
         product(drawn(2, 8).double())
+    with pytest.raises(ValueError, match=r"vectors of 8 numbers on the processor; got torch.float32, \(2, 8\) on meta"):
+        product(drawn(2, 8).to("meta"))
 
 
 @pytest.mark.parametrize("shape", [(1, 5), (3, 64), (7, 1000), (40, 5000)])
@@ -115,6 +127,24 @@ def test_the_largest_come_first_and_of_equals_the_first(shape: tuple[int, int], 
     order = x.sort(stable=True, dim=-1, descending=True)
     assert torch.equal(values, order.values[:, :count])
     assert torch.equal(places, order.indices[:, :count])
+
+
+@pytest.mark.parametrize("off", [False, True])
+def test_a_single_one_is_the_first_of_its_equals_with_our_own_code_and_without(
+    off: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if off:
+        monkeypatch.setattr(native, "library", lambda: None)
+    values, places = largest(torch.zeros(3, 40, dtype=torch.float32), 1)
+    assert places.tolist() == [[0], [0], [0]]
+    assert values.tolist() == [[0.0], [0.0], [0.0]]
+
+
+def test_logits_are_left_as_they_are() -> None:
+    logits = drawn(3, 100)
+    before = logits.clone()
+    log_probabilities(logits)
+    assert torch.equal(logits, before)
 
 
 def test_a_nan_is_larger_than_all_and_nothing_is_as_good_as_nothing() -> None:
@@ -144,6 +174,8 @@ def compilers(monkeypatch: pytest.MonkeyPatch, cache: Path) -> list[list[str]]:
 
     monkeypatch.setattr(subprocess, "run", noted)
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    monkeypatch.delenv("SACCADE_NATIVE", raising=False)
+    monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setattr(native, "FLAGS", ("-O0", *native.FLAGS[2:]))  # sooner made
     return commands
 
@@ -154,6 +186,25 @@ def test_it_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert native.library.__wrapped__() is not None
     assert len(commands) == 1
     assert [file.suffix for file in (tmp_path / "saccade").iterdir()] == [".so"]
+
+
+def test_a_damaged_file_is_made_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    commands = compilers(monkeypatch, tmp_path)
+    native._compiled(COMPILER).write_bytes(b"")
+    assert native.library.__wrapped__() is not None
+    assert len(commands) == 2
+
+
+def test_a_compiler_may_have_arguments(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    compilers(monkeypatch, tmp_path)
+    monkeypatch.setenv("CXX", f"{COMPILER} -DNOTHING")
+    assert native.library.__wrapped__() is not None
+
+
+def test_numbers_of_other_kinds_need_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "library", lambda: pytest.fail("nothing to compile"))
+    log_probabilities(drawn(2, 9).double())
+    largest(drawn(2, 9).to("meta"), 1)
 
 
 def test_another_processor_gets_code_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

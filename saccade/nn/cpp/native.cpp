@@ -31,33 +31,34 @@ void pack_bytes(const int8_t* table, uint8_t* packed, int64_t outputs, int64_t i
             }
 }
 
-void apply(const Map* map, const float* x, float* y, int64_t rows) {
+void apply(const Map* map, const float* x, float* y, int64_t rows, int64_t threads) {
     thread_local Quantised quantised;
     Quantised& shared = quantised;
     if (map->bytes) shared.make_room(rows, map->inputs);
-#pragma omp parallel if (rows * map->outputs * map->inputs > (1 << 18))
+#pragma omp parallel num_threads(threads) if (rows * map->outputs * map->inputs > (1 << 18))
     Team{omp_get_thread_num(), omp_get_num_threads(), shared}.apply(*map, x, y, rows);
 }
 
-// x <- x - log sum exp x, row by row.
-void log_softmax(float* x, int64_t rows, int64_t width) {
-#pragma omp parallel for if (rows * width > (1 << 16))
+// y = x - log sum exp x, row by row.
+void log_softmax(const float* x, float* y, int64_t rows, int64_t width, int64_t threads) {
+#pragma omp parallel for num_threads(threads) if (rows * width > (1 << 16))
     for (long row = 0; row < rows; row++) {
-        float* line = x + row * width;
+        const float* line = x + row * width;
         float largest = -INFINITY, total = 0.0f;
 #pragma omp simd reduction(max : largest)
         for (long i = 0; i < width; i++) largest = line[i] > largest ? line[i] : largest;
 #pragma omp simd reduction(+ : total)
         for (long i = 0; i < width; i++) total += exponential(line[i] - largest);
         const float log_sum = largest + logf(total);
-        for (long i = 0; i < width; i++) line[i] -= log_sum;
+        for (long i = 0; i < width; i++) y[row * width + i] = line[i] - log_sum;
     }
 }
 
 // The `count` largest of each row, largest first and of equals the first; NaN counts as larger than all.
-void largest(const float* x, int64_t rows, int64_t width, int64_t count, float* values, int64_t* places) {
+void largest(const float* x, int64_t rows, int64_t width, int64_t count, float* values, int64_t* places,
+             int64_t threads) {
     const auto before = [](float a, float b) { return a > b || (a != a && b == b); };
-#pragma omp parallel for if (rows * width > (1 << 16))
+#pragma omp parallel for num_threads(threads) if (rows * width > (1 << 16))
     for (long row = 0; row < rows; row++) {
         const float* line = x + row * width;
         float* best = values + row * count;
@@ -83,5 +84,5 @@ void largest(const float* x, int64_t rows, int64_t width, int64_t count, float* 
     }
 }
 
-void decoder_step(const Block* blocks, const Step* step) { run(blocks, step); }
+void decoder_step(const Block* blocks, const Step* step, int64_t threads) { run(blocks, step, (int)threads); }
 }

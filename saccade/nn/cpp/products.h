@@ -153,7 +153,7 @@ struct Team {
         const Share own = of(panels);
         float part[TILE * PANEL];
         for (long number = own.first; number < own.last; number++) {
-            const long first = number * PANEL, width = std::min(PANEL, map.outputs - first);
+            const long first = number * PANEL, width = std::min<long>(PANEL, map.outputs - first);
             const long tall = map.bytes ? BYTE_TILE : TILE;
             for (long row = 0; row < rows; row += tall) {
                 const long count = std::min(tall, rows - row);

@@ -168,20 +168,21 @@ static void around(const Team& team, const Step& step, const Norm& norm, bool pr
     if (!pre) normalise(team, norm, x, x, step.rows, step.width);
 }
 
-static void run(const Block* blocks, const Step* given) {
+static void run(const Block* blocks, const Step* given, int threads) {
+    if (!given->rows) return;
     thread_local Room room_of_thread;
     Room& room = room_of_thread;
     const Step step = *given;
     const long rows = step.rows, all = (step.heads + 2 * step.groups) * step.head_width;
-    const long widest = std::max(std::max(step.hidden, all), step.width);
+    const long widest = std::max<long>({step.hidden, all, step.width});
     room.hidden.resize(std::max<size_t>(room.hidden.size(), rows * step.width));
     room.projected.resize(std::max<size_t>(room.projected.size(), rows * widest));
     room.context.resize(std::max<size_t>(room.context.size(), rows * step.heads * step.head_width));
     room.quantised.make_room(rows, widest);
-#pragma omp parallel
+#pragma omp parallel num_threads(threads)
     {
         const Team team{omp_get_thread_num(), omp_get_num_threads(), room.quantised};
-        std::vector<float> weights(std::max(step.filled, step.cells));
+        std::vector<float> weights(std::max<long>(step.filled, step.cells));
         std::vector<int> seen(weights.size());
         float *projected = room.projected.data(), *context = room.context.data();
         for (long layer = 0; layer < step.layers; layer++) {

@@ -17,7 +17,7 @@ constexpr long LANES = 4;
 constexpr long PANEL = 4 * LANES;
 typedef float Floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef int32_t Words __attribute__((vector_size(4 * LANES)));
-#if defined(__AVX2__)
+#if defined(__AVX2__) || defined(__FMA__)
 #include <immintrin.h>
 #endif
 
@@ -33,17 +33,26 @@ static inline Floats multiply_add(Floats a, Floats b, Floats c) {
 }
 
 // Eight bits: sums of four products of unsigned weights (w + 128) and signed inputs.
-#if defined(__AVX512VNNI__) || (defined(__AVX2__) && !defined(__AVX512F__))
-#if defined(__AVX512VNNI__)
-constexpr int LEVELS = 127;
+// Without instructions for four, sums of two products must fit into sixteen bits: inputs then have fewer levels.
+#if defined(__AVX512BW__) || (defined(__AVX2__) && !defined(__AVX512F__))
+#if defined(__AVX512BW__)
 typedef __m512i Ints;
 static inline Ints load(const void* at) { return _mm512_loadu_si512(at); }
+static inline Floats as_floats(Ints x) { return (Floats)_mm512_cvtepi32_ps(x); }
+#if defined(__AVX512VNNI__)
+constexpr int LEVELS = 127;
 static inline Ints add_products(Ints sum, Ints weights, int32_t inputs) {
     return _mm512_dpbusd_epi32(sum, weights, _mm512_set1_epi32(inputs));
 }
-static inline Floats as_floats(Ints x) { return (Floats)_mm512_cvtepi32_ps(x); }
 #else
-constexpr int LEVELS = 63;  // sums of two products must fit into sixteen bits
+constexpr int LEVELS = 63;
+static inline Ints add_products(Ints sum, Ints weights, int32_t inputs) {
+    const Ints pairs = _mm512_maddubs_epi16(weights, _mm512_set1_epi32(inputs));
+    return _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+}
+#endif
+#else
+constexpr int LEVELS = 63;
 typedef __m256i Ints;
 static inline Ints load(const void* at) { return _mm256_loadu_si256((const __m256i*)at); }
 static inline Ints add_products(Ints sum, Ints weights, int32_t inputs) {
