@@ -58,9 +58,9 @@ def search(
 ) -> list[list[Hypothesis]]:
     """The best hypotheses of each sentence, best first; those that ended come before those that were cut.
 
-    `past` holds one row per sentence; `start` is the token before an answer, one for all or one for each; `limits` says
-    how many tokens each may have. `stop` says of an answer so far whether it ends here. `tell` is called with the live
-    hypotheses after each step.
+    `past` holds one row per sentence; what `step` returns is the search's own, to be written over; `start` is the token
+    before an answer, one for all or one for each; `limits` says how many tokens each may have. `stop` says of an answer
+    so far whether it ends here. `tell` is called with the live hypotheses after each step.
     """
     method = method or Greedy()
     count, device = len(past.position), past.position.device

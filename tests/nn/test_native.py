@@ -140,11 +140,12 @@ def test_a_single_one_is_the_first_of_its_equals_with_our_own_code_and_without(
     assert values.tolist() == [[0.0], [0.0], [0.0]]
 
 
-def test_logits_are_left_as_they_are() -> None:
-    logits = drawn(3, 100)
-    before = logits.clone()
-    log_probabilities(logits)
-    assert torch.equal(logits, before)
+def test_probabilities_can_be_written_to_though_logits_could_not() -> None:
+    with torch.inference_mode():
+        logits = drawn(3, 100)
+    found = log_probabilities(logits)
+    found[:, 0] = -torch.inf
+    assert logits.isfinite().all()
 
 
 def test_a_nan_is_larger_than_all_and_nothing_is_as_good_as_nothing() -> None:
