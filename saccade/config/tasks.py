@@ -57,6 +57,10 @@ class TranslateSettings(Settings):
     swap_names: Share = 0.0  # share of the pairs with a first name on both sides in which it becomes another name
     bpe_dropout: Share = 0.0  # probability of leaving out a merge: words are cut otherwise each time they are read
 
+    # weight of a loss on the distance between two readings of a sentence with other dropout, which takes twice the time
+    # of an update (Liang et al. 2021, whose alpha is twice this); 0: none
+    agreement: Annotated[Float, Field(ge=0)] = 0.0
+
     # weight of a loss that teaches one head to look at the word that is being translated; 0: none
     guided_alignment: Annotated[Float, Field(ge=0)] = 0.0
     alignments: str | None = None  # for it, a file of i-j links over words, a line per pair; none: found from the data
@@ -67,6 +71,8 @@ class TranslateSettings(Settings):
             raise ValueError(f"valid_target {self.valid_target} needs a valid_source beside it")
         if self.alignments is not None and not self.guided_alignment:
             raise ValueError(f"alignments {self.alignments} are for guided_alignment, whose weight is 0")
+        if self.agreement and self.guided_alignment:
+            raise ValueError("agreement and guided_alignment cannot be had together; set one of them to 0")
         return self
 
 

@@ -30,7 +30,7 @@ from saccade.tasks.base import Loss, Prediction, Scores
 from saccade.tasks.fitting import fitting_model, fitting_pieces
 from saccade.tasks.pairs import answer_pairs, collate_pairs, look_at_pair, predict_pairs
 from saccade.tasks.starting import adopt_all
-from saccade.tasks.written import WrittenBatch, written_loss
+from saccade.tasks.written import WrittenBatch, agreeing_loss, written_loss
 
 ENCODED_AT_ONCE = 10_000
 FEW = 30  # sentences to validate on
@@ -97,6 +97,8 @@ class Translate:
             model, reason = fitting_model(len(train))
             reasons.append(reason)
             recipe = recipe.model_copy(update={"model": model})
+        if self.settings.agreement and not getattr(recipe.model, "dropout", 0.0):
+            raise SaccadeError("task.agreement compares readings with other dropout, and model.dropout is 0")
         self.recipe = recipe
         return recipe, reasons
 
@@ -214,6 +216,8 @@ class Translate:
         chosen = [self._varied(example) for example in examples]
         pairs = [(each.source, each.target) for each in chosen]
         batch = collate_pairs(pairs, numbers)
+        if self.settings.agreement:
+            return replace(batch, counts=batch.counts | {"disagreement": batch.counts["loss"]})
         if all(each.links is None for each in chosen):
             return batch
         links = [each.links or [] for each in chosen]
@@ -223,10 +227,12 @@ class Translate:
         return MODELS[self.recipe.model.kind](self.recipe.model, len(self.pieces), len(self.pieces))
 
     def loss(self, model: EncoderDecoder, batch: WrittenBatch) -> Loss:
+        smoothing = self.recipe.train.smoothing
         if isinstance(batch, AlignedBatch):
-            smoothing, weight = self.recipe.train.smoothing, self.settings.guided_alignment
-            return guided_loss(model, batch, smoothing=smoothing, weight=weight)
-        return written_loss(model, batch, smoothing=self.recipe.train.smoothing)
+            return guided_loss(model, batch, smoothing=smoothing, weight=self.settings.guided_alignment)
+        if self.settings.agreement:
+            return agreeing_loss(model, batch, smoothing=smoothing, weight=self.settings.agreement)
+        return written_loss(model, batch, smoothing=smoothing)
 
     def predict(self, model: EncoderDecoder, inputs: Sequence[str], method: Method | None = None) -> list[Prediction]:
         return predict_pairs(model, inputs, (self.pieces, self.pieces), self.recipe.decode, method)

@@ -17,7 +17,7 @@ from saccade.errors import SaccadeError
 from saccade.maps.record import record
 from saccade.maps.render import AttentionMap, Axis, Tokens
 from saccade.models.shapes import EncoderDecoder
-from saccade.nn.losses import token_loss
+from saccade.nn.losses import TokenLoss, token_loss
 from saccade.tasks.answers import at_rest
 from saccade.tasks.base import Answer, Loss, Prediction, Term
 
@@ -47,7 +47,21 @@ def written_batch(
 def written_loss(model: EncoderDecoder, batch: WrittenBatch, *, smoothing: float) -> Loss:
     """Teacher forcing: every position is given the truth before it and predicts what comes next, all at once."""
     states = model(batch.source, batch.source_mask, batch.target[:, :-1])
-    loss = token_loss(states, batch.target[:, 1:], batch.target_mask, model.output, smoothing=smoothing)
+    return _terms(token_loss(states, batch.target[:, 1:], batch.target_mask, model.output, smoothing=smoothing))
+
+
+def agreeing_loss(model: EncoderDecoder, batch: WrittenBatch, *, smoothing: float, weight: float) -> Loss:
+    """The same with every sentence read twice, with other dropout, and a price on answers that differ."""
+    source, mask, given = (
+        None if each is None else each.repeat_interleave(2, 0)
+        for each in (batch.source, batch.source_mask, batch.target[:, :-1])
+    )
+    target, wanted = batch.target[:, 1:], batch.target_mask
+    loss = token_loss(model(source, mask, given), target, wanted, model.output, smoothing=smoothing, agreement=weight)
+    return {**_terms(loss), "disagreement": Term(loss.disagreement, weight=0.0)}
+
+
+def _terms(loss: TokenLoss) -> dict[str, Term]:
     return {
         "loss": Term(loss.smoothed),
         "surprise": Term(loss.surprise, weight=0.0),

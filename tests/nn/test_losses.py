@@ -45,6 +45,30 @@ def test_the_loss_equals_its_formula_and_torch_s(padding, bias, smoothing, rows_
     assert int(ours.correct) == int(((logits.argmax(-1) == target) & mask).sum())
 
 
+@pytest.mark.parametrize("rows_at_once", [1, 4, 512])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("padding", PADDING)
+def test_two_readings_cost_their_mean_and_their_distance(padding, bias, rows_at_once, monkeypatch):
+    monkeypatch.setattr(losses, "_rows_at_once", lambda vocabulary: rows_at_once)
+    (first, target, output), mask, second = (
+        batch(bias),
+        PADDING[padding](),
+        torch.randn(3, 5, WIDTH, requires_grad=True),
+    )
+    both = torch.stack([first, second], 1).flatten(0, 1)  # (6, 5, D), sentence after sentence
+    ours = token_loss(both, target, mask, output, smoothing=0.1, agreement=1.7)
+    p, q = output(first), output(second)
+    log_p, log_q = p[mask].log_softmax(-1), q[mask].log_softmax(-1)
+    ways = (log_p, log_q), (log_q, log_p)
+    apart = sum(F.kl_div(*each, reduction="sum", log_target=True) for each in ways) / 2
+    mean = ((f.cross_entropy(p, target, 0.1) + f.cross_entropy(q, target, 0.1)) * mask).sum() / 2
+    assert_agree(ours.smoothed, mean + 1.7 * apart, first, second, *output.parameters())
+    assert_close(ours.disagreement, apart.detach())
+    plain = [token_loss(each, target, mask, output) for each in (first, second)]
+    assert_close(ours.surprise, sum(each.surprise for each in plain) / 2)
+    assert float(ours.correct) == sum(float(each.correct) for each in plain) / 2
+
+
 def test_a_tied_table_gets_its_gradient():
     states, target, output = batch(tied=True)
     mask = PADDING["in odd places"]()

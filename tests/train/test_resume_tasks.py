@@ -74,11 +74,12 @@ def texts(folder: Path) -> str:
 
 
 def sentences(folder: Path) -> str:
-    """Names swapped and words cut at random, both drawn while batches are made."""
+    """Names swapped and words cut at random, both drawn while batches are made; each read twice."""
     path = folder / "pairs.tsv"
     path.write_text("".join(f"{french(n)} Tom\t{english(n)} Tom\n" for n in range(300)), encoding="utf-8")
-    task = f"{{kind: translate, source: {path}, pieces: 320, valid_examples: 8, swap_names: 0.5, bpe_dropout: 0.3}}"
-    return f"task: {task}\nmodel: {{kind: transformer, width: 16, heads: 2, hidden: 16, dropout: 0.2}}\n"
+    task = f"kind: translate, source: {path}, pieces: 320, valid_examples: 8"
+    varied = "swap_names: 0.5, bpe_dropout: 0.3, agreement: 1.0"
+    return f"task: {{{task}, {varied}}}\nmodel: {{kind: transformer, width: 16, heads: 2, hidden: 16, dropout: 0.2}}\n"
 
 
 @pytest.mark.parametrize(
