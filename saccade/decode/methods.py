@@ -9,24 +9,65 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from saccade.errors import SaccadeError
-from saccade.nn.native import largest
+from saccade.nn.native import Continuations, continuations
 
 
 @dataclass(frozen=True)
 class Live:
-    """The hypotheses that go on, W rows per sentence; a row of score -inf is only there to fill its sentence up."""
+    """The hypotheses that go on, as lists: few numbers, of which much is asked. A row of score -inf is only there to
+    fill its sentence up."""
 
-    sentence: Tensor  # (R,) which of the caller's sentences
-    answer: Tensor  # (R,) which of the first step's choices it came from
-    tokens: Tensor  # (R, t)
-    token_scores: Tensor  # (R, t)
-    score: Tensor  # (R,) sum of token_scores
+    width: int  # rows of each sentence
+    sentence: list[int]  # (R,) which of the caller's sentences
+    answer: list[int]  # (R,) which of the first step's choices it came from
+    tokens: list[list[int]]  # (R, t)
+    token_scores: list[list[float]]  # (R, t)
+    score: list[float]  # (R,) sum of token_scores
+
+    @staticmethod
+    def begun(sentences: int) -> Live:
+        """One row for each sentence, nothing written."""
+        nothing: list[list[Any]] = [[] for _ in range(sentences)]
+        return Live(1, list(range(sentences)), [0] * sentences, nothing, nothing, [0.0] * sentences)
+
+    @property
+    def written(self) -> int:
+        """Tokens so far, as many in each row."""
+        return len(self.tokens[0]) if self.tokens else 0
+
+    @property
+    def sentences(self) -> int:
+        return len(self.score) // self.width
+
+    def grown(self, found: Continuations, chosen: Sequence[tuple[int, int]], width: int) -> Live:
+        """The chosen continuations, (sentence, place) of each, as `width` rows of each sentence."""
+        rows = [found.row[number][place] for number, place in chosen]
+        answers = [self.answer[row] for row in rows] if self.written else [place for _, place in chosen]
+        added = [(found.word[number][place], found.log_p[number][place]) for number, place in chosen]
+        return Live(
+            width,
+            [self.sentence[row] for row in rows],
+            answers,
+            [[*self.tokens[row], token] for row, (token, _) in zip(rows, added, strict=True)],
+            [[*self.token_scores[row], log_p] for row, (_, log_p) in zip(rows, added, strict=True)],
+            [found.score[number][place] for number, place in chosen],
+        )
+
+    def continued(self, log_p: Tensor, rows: Sequence[Sequence[int]], tokens: Sequence[Sequence[int]]) -> Continuations:
+        """What is to be known of these continuations, (B, k) of each."""
+        at = (torch.tensor(each, dtype=torch.long, device=log_p.device) for each in (rows, tokens))
+        values: list[list[float]] = log_p[tuple(at)].tolist()
+        scores = [
+            [self.score[row] + value for row, value in zip(*pair, strict=True)]
+            for pair in zip(rows, values, strict=True)
+        ]
+        return Continuations(list(map(list, rows)), list(map(list, tokens)), values, scores, log_p.amax(-1).tolist())
 
 
 class Method(Protocol):
@@ -38,9 +79,8 @@ class Method(Protocol):
     @property
     def best(self) -> int: ...
 
-    def candidates(self, live: Live, log_p: Tensor, width: int) -> tuple[Tensor, Tensor]:
-        """From log_p (R, V), forbidden ones -inf, to parent rows within the sentence and tokens, both (B, k), best
-        first."""
+    def candidates(self, live: Live, log_p: Tensor) -> Continuations:
+        """From log_p (R, V), forbidden ones -inf, to what may follow in each sentence, best first."""
 
     def rank(self, score: float, length: int) -> float: ...
 
@@ -52,9 +92,8 @@ class Greedy:
     width: int = field(default=1, init=False)
     best: int = field(default=1, init=False)
 
-    def candidates(self, live: Live, log_p: Tensor, width: int) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        _, token = largest(log_p, 1)  # (B, 1)
-        return torch.zeros_like(token), token
+    def candidates(self, live: Live, log_p: Tensor) -> Continuations:
+        return continuations(log_p, live.score, 1, each=1, count=1)
 
     def rank(self, score: float, length: int) -> float:  # noqa: ARG002
         return score
@@ -76,12 +115,10 @@ class Beam:
         if self.width < 1 or not 1 <= self.best <= self.width:
             raise SaccadeError(f"a beam needs 1 <= best <= width; got best={self.best}, width={self.width}")
 
-    def candidates(self, live: Live, log_p: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    def candidates(self, live: Live, log_p: Tensor) -> Continuations:
         # each hypothesis can end in one way only, so twice the width leaves enough that go on
-        own, token = largest(log_p, min(2 * self.width, log_p.shape[1]))  # (R, k), the best of each hypothesis
-        total = (live.score[:, None] + own).view(-1, width * own.shape[1])  # (B, W k)
-        chosen = total.topk(min(2 * self.width, total.shape[1])).indices
-        return chosen // own.shape[1], token.view_as(total).gather(1, chosen)
+        each = min(2 * self.width, log_p.shape[1])
+        return continuations(log_p, live.score, live.width, each=each, count=min(2 * self.width, live.width * each))
 
     def rank(self, score: float, length: int) -> float:
         return score / ((5 + length) / 6) ** self.length_penalty
@@ -122,17 +159,17 @@ class Sample:
     def best(self) -> int:
         return self.answers
 
-    def candidates(self, live: Live, log_p: Tensor, width: int) -> tuple[Tensor, Tensor]:
-        sentences, steps = len(live.score) // width, live.tokens.shape[1]
-        if steps == 0:  # one row per sentence, from which every answer starts
-            parent = torch.zeros(sentences, self.answers, dtype=torch.long, device=log_p.device)
-            answer = torch.arange(self.answers).expand(sentences, -1)
-        else:
-            parent = torch.arange(width, device=log_p.device).expand(sentences, -1)
-            answer = live.answer.view(sentences, width)
-        rows = rows_of(parent, width).flatten()
-        streams = list(zip(live.sentence[rows].tolist(), answer.flatten().tolist(), strict=True))
-        return parent, self.drawn(log_p[rows], streams, steps).view(parent.shape)
+    def candidates(self, live: Live, log_p: Tensor) -> Continuations:
+        first = live.written == 0  # one row per sentence, from which every answer starts
+        width = self.answers if first else live.width
+        rows = [
+            number if first else number * width + place for number in range(live.sentences) for place in range(width)
+        ]
+        answers = list(range(width)) * live.sentences if first else live.answer
+        streams = [(live.sentence[row], answer) for row, answer in zip(rows, answers, strict=True)]
+        tokens = self.drawn(log_p[rows], streams, live.written).tolist()
+        edges = range(0, len(rows), width)
+        return live.continued(log_p, [rows[i : i + width] for i in edges], [tokens[i : i + width] for i in edges])
 
     def drawn(self, log_p: Tensor, streams: Sequence[tuple[int, int]], step: int) -> Tensor:
         """One token for each row of log_p (R, V), from the streams (sentence, answer) of the rows."""
@@ -161,8 +198,3 @@ class Sample:
         number = sentence if self.numbers is None else self.numbers[sentence]
         digest = hashlib.blake2b(f"{self.seed}/{number}/{answer}/{step}".encode(), digest_size=8).digest()
         return (int.from_bytes(digest, "big") >> 11) / (1 << 53)
-
-
-def rows_of(parent: Tensor, width: int) -> Tensor:
-    """Parents within a sentence (B, k) -> rows of the batch (B, k)."""
-    return parent + torch.arange(0, width * len(parent), width, device=parent.device)[:, None]

@@ -18,6 +18,9 @@ from torch import Tensor
 from saccade.decode.methods import Beam, Live
 from saccade.decode.rules import Rule
 from saccade.errors import SaccadeError
+from saccade.nn.native import Continuations
+
+Way = tuple[int, int]  # the row of a hypothesis, and a token that may follow
 
 
 class Phrase:
@@ -37,10 +40,10 @@ class Phrase:
         self.after = torch.tensor([*rows, [self.found] * len(spellings)])  # (states, V)
         self._spellings, self._canonical = spellings, canonical
 
-    def states(self, tokens: Tensor) -> Tensor:
+    def states(self, tokens: Sequence[Sequence[int]]) -> Tensor:
         """(R, t) -> (R,)"""
         state = torch.zeros(len(tokens), dtype=torch.long)
-        for column in tokens.cpu().unbind(1):
+        for column in torch.tensor(tokens, dtype=torch.long).unbind(1):
             state = self.after[state, column]
         return state
 
@@ -109,41 +112,36 @@ class Including:
     def rank(self, score: float, length: int) -> float:
         return self.beam.rank(score, length)
 
-    def candidates(self, live: Live, log_p: Tensor, width: int) -> tuple[Tensor, Tensor]:
-        vocabulary = log_p.shape[1]
-        parents, tokens = self.beam.candidates(live, log_p, width)  # (B, k)
+    def candidates(self, live: Live, log_p: Tensor) -> Continuations:
+        usual = self.beam.candidates(live, log_p)
         states = [phrase.states(live.tokens) for phrase in self.phrases]
         # a hypothesis that has paid for a phrase is seldom among the best of all: each goes on with its own best, too
-        own = log_p.topk(min(2, vocabulary)).indices.view(len(parents), width, -1)  # (B, W, 2)
-        own = (own + vocabulary * torch.arange(width, device=own.device)[:, None]).flatten(1)
+        own: list[list[int]] = log_p.topk(min(2, log_p.shape[1])).indices.tolist()  # (R, 2)
         chosen = []
-        for number, usual in enumerate((parents * vocabulary + tokens).tolist()):
-            places = {*usual, *own[number].tolist(), *self._forward(states, number * width, width, vocabulary)}
-            chosen.append(self._shared_out(live, log_p, states, number * width, places, vocabulary)[: len(usual)])
-        flat = torch.tensor(chosen, device=log_p.device)
-        return flat // vocabulary, flat % vocabulary
+        for number, best in enumerate(map(list, map(zip, usual.row, usual.word))):
+            rows = range(number * live.width, (number + 1) * live.width)
+            ways = {*best, *((row, token) for row in rows for token in own[row]), *self._forward(states, rows)}
+            chosen.append(self._shared_out(live, log_p, states, ways)[: len(best)])
+        return live.continued(log_p, *([[way[part] for way in ways] for ways in chosen] for part in (0, 1)))
 
-    def _forward(self, states: list[Tensor], first: int, width: int, vocabulary: int) -> list[int]:
+    def _forward(self, states: list[Tensor], rows: range) -> list[Way]:
         """From every hypothesis of a sentence the next token of each phrase that is not there yet."""
         return [
-            row * vocabulary + token
-            for row in range(width)
+            (row, token)
+            for row in rows
             for phrase, state in zip(self.phrases, states, strict=True)
-            if (place := int(state[first + row])) != phrase.found and (token := phrase.toward[place]) is not None
+            if (place := int(state[row])) != phrase.found and (token := phrase.toward[place]) is not None
         ]
 
-    def _shared_out(
-        self, live: Live, log_p: Tensor, states: list[Tensor], first: int, places: set[int], vocabulary: int
-    ) -> list[int]:
+    def _shared_out(self, live: Live, log_p: Tensor, states: list[Tensor], ways: set[Way]) -> list[Way]:
         """The candidates of a sentence in turns: the best of those that have most of the phrases, of the next, ..."""
-        banks: dict[int, list[tuple[float, int]]] = {}
-        for place in places:
-            row, token = first + place // vocabulary, place % vocabulary
+        banks: dict[int, list[tuple[float, Way]]] = {}
+        for row, token in ways:
             met = sum(
                 phrase.stages[int(phrase.after[state[row], token])]
                 for phrase, state in zip(self.phrases, states, strict=True)
             )
-            banks.setdefault(met, []).append((float(live.score[row] + log_p[row, token]), place))
+            banks.setdefault(met, []).append((live.score[row] + float(log_p[row, token]), (row, token)))
         queues = [sorted(banks[met], key=lambda each: (-each[0], each[1])) for met in sorted(banks, reverse=True)]
         longest = max(len(queue) for queue in queues)
         return [queue[turn][1] for turn in range(longest) for queue in queues if turn < len(queue)]

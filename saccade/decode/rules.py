@@ -21,9 +21,10 @@ class Rule(Protocol):
 def never(forbidden: Sequence[int]) -> Rule:
     """Some tokens are never written: padding, the start."""
 
+    tokens = torch.tensor(forbidden, dtype=torch.long)
+
     def rule(live: Live, log_p: Tensor) -> None:  # noqa: ARG001
-        for token in forbidden:
-            log_p[:, token] = -torch.inf
+        log_p.index_fill_(1, tokens.to(log_p.device), -torch.inf)
 
     return rule
 
@@ -32,8 +33,8 @@ def prefix(beginnings: Sequence[Sequence[int]]) -> Rule:
     """Each sentence's answer begins with the given tokens."""
 
     def rule(live: Live, log_p: Tensor) -> None:
-        step = live.tokens.shape[1]
-        for row, sentence in enumerate(live.sentence.tolist()):
+        step = live.written
+        for row, sentence in enumerate(live.sentence):
             if step < len(beginnings[sentence]):
                 token = beginnings[sentence][step]
                 kept = log_p[row, token].item()
@@ -47,7 +48,7 @@ def minimum_length(tokens: int, end: int) -> Rule:
     """No end before so many tokens."""
 
     def rule(live: Live, log_p: Tensor) -> None:
-        if live.tokens.shape[1] < tokens:
+        if live.written < tokens:
             log_p[:, end] = -torch.inf
 
     return rule
@@ -59,7 +60,7 @@ def no_repeat(size: int, before: Sequence[int] = ()) -> Rule:
         raise SaccadeError(f"the run that may not repeat must have 1 token or more; got {size}")
 
     def rule(live: Live, log_p: Tensor) -> None:
-        for row, new in enumerate(live.tokens.tolist()):
+        for row, new in enumerate(live.tokens):
             tokens = [*before, *new]
             recent = tokens[len(tokens) - size + 1 :] if size > 1 else []
             for begin in range(len(tokens) - size + 1):

@@ -13,16 +13,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from saccade.decode.methods import Greedy, Live, Method, rows_of
+from saccade.decode.methods import Greedy, Live, Method
 from saccade.decode.rules import Rule
 from saccade.errors import SaccadeError
 from saccade.nn.cache import Past
-from saccade.nn.native import log_probabilities
+from saccade.nn.native import Continuations, log_probabilities
 
 Step = Callable[[Tensor, Past], tuple[Tensor, Past]]  # tokens (R, t), past -> logits (R, V), past
 Stop = Callable[[Sequence[int]], bool]
@@ -67,79 +67,41 @@ def search(
     if len(limits) != count or min(limits, default=1) < 1:
         raise SaccadeError(f"search needs a limit of 1 or more for each of {count} sentences; got {list(limits)}")
     ledgers = [Ledger(method, limit) for limit in limits]
-    everyone = torch.arange(count, device=device)
-    last = torch.tensor([start] * count if isinstance(start, int) else list(start), device=device)[:, None]
-    live = Live(
-        everyone, everyone * 0, last[:, :0], torch.zeros(count, 0, device=device), torch.zeros(count, device=device)
-    )
-    width = 1
-    while len(live.score):
+    live = Live.begun(count)
+    last = [start] * count if isinstance(start, int) else list(start)
+    while live.score:
         # what the model says, what the rules leave of it, what the method makes of that
-        logits, past = step(last, past)
+        logits, past = step(torch.tensor(last, device=device)[:, None], past)
         log_p = log_probabilities(logits)
         for rule in rules:
             rule(live, log_p)
-        found = Candidates.of(method, live, log_p, width)
+        found = method.candidates(live, log_p)
         _require_numbers(found, live)
-        if rules:
-            _note_dead_ends(live, log_p, ledgers)
+        _note_dead_ends(found, live, ledgers)
 
         # who ends, who goes on, whose sentence is done
-        going = _sort_out(live, found, width, ledgers, end, stop)
+        going = _sort_out(found, live, ledgers, end, stop)
         kept = [number for number, places in enumerate(going) if places]
-        width = max((len(going[number]) for number in kept), default=0)
-        filled = [going[number] + going[number][:1] * (width - len(going[number])) for number in kept]
-        chosen = [(number, place) for number, places in zip(kept, filled, strict=True) for place in places]
-        rows = found.of_all("row", chosen)
+        if not kept:  # all is said
+            break
+        width = max(len(going[number]) for number in kept)
+        chosen = [(number, place) for number in kept for place in _filled(going[number], width)]
+        rows = [found.row[number][place] for number, place in chosen]
         follows = rows != list(range(len(live.score)))  # others than before, or in another order
-        at = torch.tensor(rows, dtype=torch.long, device=device)
-        live = found.grown(live, chosen, at if follows else None)
-        spare = [place >= len(going[number]) for number in kept for place in range(width)]
-        if any(spare):
-            live = replace(live, score=live.score.masked_fill(torch.tensor(spare, device=device), -torch.inf))
-        last = live.tokens[:, -1:]
+        live = live.grown(found, chosen, width)
+        for row in (row for row in range(len(rows)) if row % width >= len(going[kept[row // width]])):
+            live.score[row] = -math.inf  # it only fills its sentence up
+        last = [tokens[-1] for tokens in live.tokens]
         if tell is not None:
             tell(live)
-        past = past.select(at) if follows else past
+        past = past.select(torch.tensor(rows, dtype=torch.long, device=device)) if follows else past
         past = past if len(kept) == len(going) else past.keep(torch.tensor(kept, dtype=torch.long, device=device))
     return [ledger.best() for ledger in ledgers]
 
 
-@dataclass(frozen=True)
-class Candidates:
-    """What may follow, best first, as lists (B, k): few numbers, of which much is asked."""
-
-    row: list[list[int]]  # of the hypothesis that goes on
-    token: list[list[int]]
-    log_p: list[list[float]]  # of the token ...
-    score: list[list[float]]  # ... and of all; -inf: this may not follow
-    dtype: torch.dtype  # of scores
-
-    @staticmethod
-    def of(method: Method, live: Live, log_p: Tensor, width: int) -> Candidates:
-        parent, token = method.candidates(live, log_p, width)
-        rows = rows_of(parent, width)
-        chosen = log_p[rows, token]
-        score = live.score[rows] + chosen
-        return Candidates(rows.tolist(), token.tolist(), chosen.tolist(), score.tolist(), score.dtype)
-
-    def of_all(self, name: str, chosen: list[tuple[int, int]]) -> list[Any]:
-        values = getattr(self, name)
-        return [values[number][place] for number, place in chosen]
-
-    def grown(self, live: Live, chosen: list[tuple[int, int]], at: Tensor | None) -> Live:
-        """The live hypotheses with the chosen tokens behind them; `at` are their rows before, None: as they were."""
-        old = live if at is None else Live(**{name: value[at] for name, value in vars(live).items()})
-        token = live.tokens.new_tensor(self.of_all("token", chosen))[:, None]
-        log_p = live.token_scores.new_tensor(self.of_all("log_p", chosen), dtype=self.dtype)[:, None]
-        first = live.tokens.shape[1] == 0
-        return Live(
-            old.sentence,
-            live.answer.new_tensor([place for _, place in chosen]) if first else old.answer,
-            torch.cat([old.tokens, token], dim=1),
-            torch.cat([old.token_scores, log_p], dim=1),
-            live.score.new_tensor(self.of_all("score", chosen), dtype=self.dtype),
-        )
+def _filled(places: list[int], width: int) -> list[int]:
+    """As many as the widest sentence has, the first again and again."""
+    return places + places[:1] * (width - len(places))
 
 
 @dataclass
@@ -171,47 +133,45 @@ class Ledger:
         return (ranked[0] + ranked[1])[: self.method.best]
 
 
-def _sort_out(
-    live: Live, found: Candidates, width: int, ledgers: list[Ledger], end: int, stop: Stop | None
-) -> list[list[int]]:
+def _sort_out(found: Continuations, live: Live, ledgers: list[Ledger], end: int, stop: Stop | None) -> list[list[int]]:
     """Enter what ends into the ledger of its sentence, and say of each sentence which candidates go on."""
-    length = live.tokens.shape[1] + 1
+    length = live.written + 1
     going = []
-    for number, sentence in enumerate(live.sentence[::width].tolist()):
-        ledger, tokens, scores = ledgers[sentence], found.token[number], found.score[number]
+    for number, sentence in enumerate(live.sentence[:: live.width]):
+        ledger, tokens, scores = ledgers[sentence], found.word[number], found.score[number]
         on: list[int] = []
         for place in (place for place, score in enumerate(scores) if score > -math.inf):
             row = found.row[number][place]
             stopped: Stopped | None = None
             if tokens[place] == end:
                 stopped = "eos"
-            elif stop is not None and stop([*live.tokens[row].tolist(), tokens[place]]):
+            elif stop is not None and stop([*live.tokens[row], tokens[place]]):
                 stopped = "stop"
             elif length >= ledger.limit:
                 stopped = "length"
             if stopped is None and len(on) < ledger.method.width:
                 on.append(place)
             elif stopped is not None and place < ledger.method.width:  # among the best
-                scored = [*live.token_scores[row].tolist(), found.log_p[number][place]]
-                ledger.add([*live.tokens[row].tolist(), tokens[place]], scored, stopped)
+                scored = [*live.token_scores[row], found.log_p[number][place]]
+                ledger.add([*live.tokens[row], tokens[place]], scored, stopped)
         going.append([] if ledger.done([scores[place] for place in on]) else on)
     return going
 
 
-def _note_dead_ends(live: Live, log_p: Tensor, ledgers: list[Ledger]) -> None:
-    for row, best in enumerate(log_p.amax(-1).tolist()):
-        if best == -math.inf and live.score[row] > -torch.inf:
-            ledger = ledgers[int(live.sentence[row])]
-            ledger.add(live.tokens[row].tolist(), live.token_scores[row].tolist(), "constraint")
+def _note_dead_ends(found: Continuations, live: Live, ledgers: list[Ledger]) -> None:
+    """Hypotheses that rules left nothing to go on with."""
+    for row, best in enumerate(found.highest):
+        if best == -math.inf < live.score[row]:
+            ledgers[live.sentence[row]].add(live.tokens[row], live.token_scores[row], "constraint")
 
 
-def _require_numbers(found: Candidates, live: Live) -> None:
+def _require_numbers(found: Continuations, live: Live) -> None:
     """NaN counts as the highest of all where candidates are chosen: there is none among them, or none at all."""
     for rows, log_p in zip(found.row, found.log_p, strict=True):
         if math.isnan(sum(log_p)):
             row = next(row for row, value in zip(rows, log_p, strict=True) if math.isnan(value))
             raise SaccadeError(
-                f"the model produced NaN for sentence {int(live.sentence[row])} after {live.tokens.shape[1]} tokens; "
+                f"the model produced NaN for sentence {live.sentence[row]} after {live.written} tokens; "
                 "its weights are broken, or were trained until they diverged"
             )
 

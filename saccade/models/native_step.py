@@ -1,19 +1,21 @@
-"""A step of a Transformer's decoder by the processor's own code (`nn/cpp`): one call for all blocks."""
+"""A step of a Transformer by the processor's own code (`nn/cpp`): one call for all blocks."""
 
 from __future__ import annotations
 
 import ctypes
+import math
 from typing import TYPE_CHECKING
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from saccade.nn import native
-from saccade.nn.cache import KeyValues
-from saccade.nn.layers import ACTIVATIONS, Residual
+from saccade.nn.cache import KeyValues, capacity_for
+from saccade.nn.layers import ACTIVATIONS, Embedding, Residual
 from saccade.nn.native import Block, NativeLinear, Norm, Step, pointer
 from saccade.nn.packed import PackedLinear
-from saccade.nn.positions import Rotary
+from saccade.nn.positions import Learned, Rotary, Sinusoidal
 
 if TYPE_CHECKING:
     from saccade.models.swift import Cells, SwiftBlock
@@ -22,15 +24,51 @@ if TYPE_CHECKING:
 NUMBERS = {ACTIVATIONS[name]: n for n, name in enumerate(("relu", "gelu", "gelu_tanh", "silu", "sigmoid"), start=1)}
 
 
-class NativeStep:
-    """All blocks and the last norm: x (R, 1, D) -> the same, in place. Everything it points to, it also holds."""
+class SwiftEmbedding:
+    """Vectors of tokens at their places, from tables where it can be: our own code reads them itself."""
 
-    def __init__(self, blocks: list[SwiftBlock], norm: nn.Module | None):
+    def __init__(self, embedding: Embedding):
+        self.embedding, self.positions = embedding, embedding.positions
+        plain = embedding.combine == "add" and isinstance(self.positions, Sinusoidal | Learned | None)
+        self.plain = plain and embedding.weight.dtype == torch.float32 and embedding.weight.device.type == "cpu"
+        self.scale = math.sqrt(embedding.weight.shape[1]) if embedding.scaled else 1.0
+        self.waves = torch.empty(0)  # of places, as far as they were needed
+
+    def __call__(self, tokens: Tensor, at: Tensor, longest: int) -> Tensor:
+        """Tokens (R, t) that stand at `at`, before `longest`."""
+        if not self.plain or isinstance(self.positions, Learned):
+            return self.embedding(tokens, at)
+        try:
+            places, x = self.places(longest), F.embedding(tokens, self.embedding.weight)
+        except IndexError:
+            return self.embedding(tokens, at)  # which says what is wrong with them
+        x = x * self.scale if self.embedding.scaled else x
+        return x if places is None else x + F.embedding(at, places)
+
+    def places(self, longest: int) -> Tensor | None:
+        """A row for each place before `longest` at least."""
+        if isinstance(self.positions, Learned):
+            return self.positions.table.detach()[self.positions.first :]
+        if self.positions is not None and len(self.waves) < longest:
+            room = torch.arange(capacity_for(longest))
+            self.waves = self.positions(room, len(room)).to(self.embedding.weight.dtype)
+        return None if self.positions is None else self.waves
+
+    def reaches(self, longest: int) -> bool:
+        """Whether tables know all places before `longest`."""
+        return self.plain and not (isinstance(self.positions, Learned) and longest > self.positions.longest)
+
+
+class NativeStep:
+    """Embedding, all blocks and the last norm. Everything it points to, it also holds."""
+
+    def __init__(self, embedding: SwiftEmbedding, blocks: list[SwiftBlock], norm: nn.Module | None):
         made = native.library()
         assert made is not None
         modules = [*(block.ready for block in blocks), *([] if norm is None else [norm])]
         self.held = (blocks, [each.detach() for module in modules for each in module.parameters()])
-        self.step = made.decoder_step
+        self.embedding, self.table = embedding, embedding.embedding.weight.detach()
+        self.step = made.transformer_step
         self.blocks = (Block * len(blocks))(*map(_block, blocks))
         self.last = None if norm is None else _norm(norm)
         first = blocks[0]
@@ -50,18 +88,25 @@ class NativeStep:
             last=None if self.last is None else ctypes.addressof(self.last),
         )
 
-    def __call__(self, x: Tensor, memory: tuple[KeyValues, ...] | None, cells: Cells) -> Tensor:
-        if x.dtype != torch.float32 or x.device.type != "cpu":
-            raise ValueError(f"a step needs float32 vectors on the processor; got {x.dtype} on {x.device}")
-        x = x.contiguous()
-        kept, cell = cells.kept, cells.cell
-        step = Step.from_buffer_copy(self.common)
-        step.rows, step.sentences, step.x = x.shape[0], kept.rows, x.data_ptr()
+    def __call__(self, tokens: Tensor, memory: tuple[KeyValues, ...] | None, cells: Cells, longest: int) -> Tensor:
+        """Tokens (R, t), all before `longest` -> (R, t, D); each is a row of the step."""
+        step, embedding = Step.from_buffer_copy(self.common), self.embedding
+        kept, cell, at = cells.kept, cells.cell, cells.at.contiguous()
+        if embedding.reaches(longest):
+            tokens, places = tokens.contiguous(), embedding.places(longest)
+            x = self.table.new_empty(*tokens.shape, self.common.width)
+            step.tokens, step.table, step.table_scale = tokens.data_ptr(), self.table.data_ptr(), embedding.scale
+            step.words, step.places, step.at = len(self.table), pointer(places), at.data_ptr()
+        else:
+            x = embedding(tokens, at, longest).contiguous()
+        if x.dtype != torch.float32 or x.device.type != "cpu" or tokens.device.type != "cpu":
+            raise ValueError(f"a step needs float32 vectors on the processor; got {x.dtype} on {tokens.device}")
+        step.rows, step.sentences, step.x = tokens.numel(), kept.rows, x.data_ptr()
         step.keys, step.values = kept.key.data_ptr(), kept.value.data_ptr()
         step.capacity, step.filled = len(kept), cells.filled
         step.cell, step.sees = cell.data_ptr(), pointer(cells.seen)
         if self.positions is not None:
-            sine, cosine = (wave.to(x.dtype).contiguous() for wave in self.positions.waves(cells.at[:, 0]))
+            sine, cosine = (wave.to(x.dtype).contiguous() for wave in self.positions.waves(at.flatten()))
             step.sine, step.cosine = sine.data_ptr(), cosine.data_ptr()
         if memory is not None:
             one, pointers = memory[0], ctypes.c_void_p * len(memory)
@@ -72,7 +117,8 @@ class NativeStep:
             step.cells = len(one)
             step.sentence_stride, step.head_stride, step.cell_stride, _ = one.key.stride()
             step.real = pointer(real)
-        self.step(self.blocks, ctypes.byref(step), torch.get_num_threads())
+        if not self.step(self.blocks, ctypes.byref(step), torch.get_num_threads()):
+            return embedding.embedding(tokens, at)  # which says what is wrong with them
         return x
 
 

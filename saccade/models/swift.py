@@ -6,22 +6,20 @@ one product, the cells of all layers in one tensor, and only filled ones are loo
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from saccade.models.native_step import NativeStep, has_native_step
+from saccade.models.native_step import NativeStep, SwiftEmbedding, has_native_step
 from saccade.models.shapes import Memory
 from saccade.nn.attention import Attention, fused
-from saccade.nn.cache import KeyValues, Past, capacity_for
+from saccade.nn.cache import KeyValues, Past
 from saccade.nn.layers import FeedForward, Residual
 from saccade.nn.packed import Precision, joint
-from saccade.nn.positions import Rotary, Sinusoidal
+from saccade.nn.positions import Rotary
 from saccade.nn.scores import ScaledDot
 from saccade.nn.stack import Block
 
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
 ROOM = 16  # cells that a cache grows by
 
 
-def is_plain(block: Block) -> bool:
+def is_plain(block: Block, *, causal: bool = True) -> bool:
     """Whether its attentions are what the fused kernel does, with no more than rotary positions."""
     attention, cross = block.attention, block.cross
     projected = all(isinstance(map_, nn.Linear) for map_ in (attention.query, attention.key, attention.value))
@@ -41,7 +39,7 @@ def is_plain(block: Block) -> bool:
         and same
         and isinstance(attention.score, ScaledDot)
         and isinstance(attention.positions, Rotary | None)
-        and attention.causal
+        and attention.causal == causal
         and (cross is None or cross.score.scale(cross.key_width) is not None)
     )
 
@@ -121,6 +119,25 @@ def _asking(cross: Attention) -> Callable[[Tensor, KeyValues], Tensor]:
         return output(seen.transpose(1, 2).reshape(rows, steps, -1))
 
     return asked
+
+
+def _remembering(
+    crosses: Sequence[Attention], precision: Precision
+) -> Callable[[Memory], tuple[KeyValues, ...]] | None:
+    """What all layers remember, by one product; None where theirs differ in more than their numbers."""
+    maps = [map_ for each in crosses for map_ in (each.key, each.value)]
+    alike = {(each.kv_heads, each.key_width, each.value_width, each.positions is None) for each in crosses}
+    heads, width, other, plain = next(iter(alike))
+    if len(alike) > 1 or width != other or not plain or not all(type(map_) is nn.Linear for map_ in maps):
+        return None
+    project = joint(cast(Sequence[nn.Linear], maps), precision).forward
+
+    def remember(memory: Memory) -> tuple[KeyValues, ...]:
+        found = project(memory.states).unflatten(-1, (len(crosses), 2, heads, width))  # (B, S, layers, 2, H, K)
+        layers = found.permute(2, 3, 0, 4, 1, 5).contiguous().unbind(0)  # (2, B, H, S, K) each
+        return tuple(KeyValues(key, value, memory.mask) for key, value in layers)
+
+    return remember
 
 
 def _scale(attention: Attention) -> float:
@@ -243,9 +260,10 @@ class SwiftDecoder(nn.Module):
         self.ready = ready
         pairs = zip(plain.stack.blocks, ready.stack.blocks, strict=True)
         self.blocks = [SwiftBlock(number, block, its, precision) for number, (block, its) in enumerate(pairs)]
-        self.places = torch.empty(0)  # of positions, as far as they were needed
-        norm = ready.stack.norm
-        self.native = NativeStep(self.blocks, norm) if has_native_step(self.blocks, norm) else None
+        crosses = [block.cross for block in plain.stack.blocks if block.cross is not None]
+        self.remember = _remembering(crosses, precision) if crosses else None
+        self.embedded, norm = SwiftEmbedding(ready.embedding), ready.stack.norm
+        self.native = NativeStep(self.embedded, self.blocks, norm) if has_native_step(self.blocks, norm) else None
 
     def forward(self, tokens: Tensor, memory: Memory) -> Tensor:
         return self.ready(tokens, memory)
@@ -256,30 +274,20 @@ class SwiftDecoder(nn.Module):
         heads = len(self.blocks) * first.heads[1]
         cells = KeyValues.empty(memory.rows, heads, (first.width, first.width), like, 0)
         position = like.new_zeros(memory.rows).long()
-        others = self.ready.remember(memory)
-        if others is None:
+        if not self.ready.cross:
             return Past(cells, None, position)
+        others = self.ready.remember(memory) if self.remember is None else self.remember(memory)
         return Past(torch.ones(memory.rows, 0, dtype=torch.bool), (others, cells), position)
 
     @torch.inference_mode()
     def step(self, tokens: Tensor, past: Past) -> tuple[Tensor, Past]:
         steps = tokens.shape[1]
         cells = OwnCells(past, steps) if past.memory is None else SharedCells(past, steps)
-        x = self._embedded(tokens, cells.at, past.used + steps)
+        others = None if past.memory is None else past.memory[0]
         if self.native is not None and steps == 1:
-            return self.native(x, None if past.memory is None else past.memory[0], cells), cells.advanced(past, steps)
+            return self.native(tokens, others, cells, past.used + 1), cells.advanced(past, 1)
+        x = self.embedded(tokens, cells.at, past.used + steps)
         for number, block in enumerate(self.blocks):
-            x = block(x, None if past.memory is None else past.memory[0][number], cells, cells.at)
+            x = block(x, None if others is None else others[number], cells, cells.at)
         norm = self.ready.stack.norm
         return x if norm is None else norm(x), cells.advanced(past, steps)
-
-    def _embedded(self, tokens: Tensor, at: Tensor, longest: int) -> Tensor:
-        """What the embedding says of tokens that stand before `longest`, with its waves looked up in a table."""
-        embedding = self.ready.embedding
-        if not isinstance(embedding.positions, Sinusoidal) or embedding.combine != "add":
-            return embedding(tokens, at)
-        if len(self.places) < longest:
-            room = torch.arange(capacity_for(longest))
-            self.places = embedding.positions(room, len(room)).to(embedding.weight.dtype)
-        x = F.embedding(tokens, embedding.weight)
-        return (x * math.sqrt(x.shape[-1]) if embedding.scaled else x) + F.embedding(at, self.places)

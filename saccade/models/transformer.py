@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from saccade.config.models import TransformerSettings
 from saccade.models.shapes import EncoderDecoder, Memory
 from saccade.models.swift import SwiftDecoder, is_plain
+from saccade.models.swift_encoder import swift_encoder
 from saccade.nn.attention import Attention
 from saccade.nn.cache import KeyValues, Past, capacity_for
 from saccade.nn.layers import Embedding, FeedForward, Output, Residual, make_norm
@@ -31,6 +32,10 @@ class TransformerEncoder(nn.Module):
 
     def forward(self, source: Tensor, mask: Tensor | None = None) -> Memory:
         return Memory(self.stack(self.embedding(source), mask=mask), mask)
+
+    def ready(self, packed: TransformerEncoder, precision: Precision) -> nn.Module:
+        """The same encoder for reading what is not trained on, with the maps of its packed copy."""
+        return swift_encoder(self, packed, precision)
 
 
 class TransformerDecoder(nn.Module):

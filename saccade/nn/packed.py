@@ -87,7 +87,7 @@ class PackedOutput(nn.Module):
         return self.output.bias
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.linear(x)
+        return self.linear.forward(x)
 
 
 def joint(linears: Sequence[nn.Linear], precision: Precision) -> PackedLinear:

@@ -143,7 +143,7 @@ def _pass(
 
     def heard(live: Live) -> None:
         if tell is not None and len(live.tokens):
-            tell(live.tokens[0].tolist())
+            tell(live.tokens[0])
 
     return search(
         model.step,

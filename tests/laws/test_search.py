@@ -160,7 +160,7 @@ def test_an_answer_ends_where_the_caller_says_so() -> None:
 
 def test_rules_that_leave_nothing_end_with_constraint() -> None:
     def only_once(live: Live, log_p: Tensor) -> None:
-        if live.tokens.shape[1]:
+        if live.written:
             log_p.fill_(-torch.inf)
 
     for method in METHODS.values():

@@ -8,12 +8,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from saccade.decode import Beam, Method, search
-from saccade.models import MODELS
+from saccade.models import MODELS, swift_encoder
 from saccade.models.shapes import Ensemble
 from saccade.models.swift import SwiftDecoder
 from saccade.nn import native
 from saccade.nn import packed as packing
-from saccade.nn.layers import ACTIVATIONS, GATES
+from saccade.nn.layers import ACTIVATIONS, GATES, Embedding
 from saccade.nn.packed import PackedLinear, packed
 from saccade.tasks.continuing import prefilled
 from tests.laws.models import LANGUAGE_MODELS, SEQUENCE_MODELS, VOCABULARY, language_model, sequence_model, tokens
@@ -88,6 +88,42 @@ def test_a_step_has_the_activation_of_its_model(activation: str) -> None:
         torch.testing.assert_close(states[:, 0], expected[:, at], atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("at_once", [1, 10, 1024])
+@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize("name", [name for name in SEQUENCE_MODELS if name.startswith("transformer")])
+@torch.no_grad()
+def test_sentences_are_read_as_they_were_however_many_at_once(
+    name: str, masked: bool, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(swift_encoder, "AT_ONCE", at_once)
+    model, mask = sequence_model(name).float(), real(LENGTHS, 7) if masked else None
+    plain, fast = model.encode(SOURCE, mask).states, packed(model).encode(SOURCE, mask).states
+    if mask is not None:
+        plain, fast = plain[mask], fast[mask]
+    torch.testing.assert_close(fast, plain, atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_long_sentences_are_read_by_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = sequence_model("transformer").float()
+    ready, source = packed(model), tokens(2, swift_encoder.LONGEST + 1, seed=5)
+    for encoder in (each for each in ready.modules() if isinstance(each, swift_encoder.SwiftEncoder)):
+        monkeypatch.setattr(encoder, "native", lambda *_: pytest.fail("too long"))
+    torch.testing.assert_close(ready.encode(source).states, model.encode(source).states, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("wrong", [-1, VOCABULARY])
+@torch.no_grad()
+def test_a_token_without_a_vector_is_named(wrong: int) -> None:
+    model = packed(sequence_model("transformer").float())
+    told = f"token id {wrong} is outside the vocabulary of {VOCABULARY} ids"
+    with pytest.raises(ValueError, match=told):
+        model.encode(torch.tensor([[3, wrong]]))
+    past = model.begin(model.encode(torch.tensor([[3]])), 5)
+    with pytest.raises(ValueError, match=told):
+        model.step(torch.tensor([[wrong]]), past)
+
+
 @torch.no_grad()
 def test_no_rows_are_no_trouble() -> None:
     model = packed(language_model("gpt").float())
@@ -118,7 +154,8 @@ def test_the_model_itself_stays_as_it_was_and_its_tables_are_shared() -> None:
     ready = packed(model)
     assert {name: type(module) for name, module in model.named_modules()} == before
     assert all(parameter.requires_grad for parameter in model.parameters())
-    assert ready.encoder.embedding.weight is model.encoder.embedding.weight
+    table = next(module.weight for module in ready.encoder.modules() if isinstance(module, Embedding))
+    assert table is model.encoder.embedding.weight
     assert not any(type(module) is nn.Linear for module in ready.encoder.modules())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import shutil
 import subprocess
@@ -14,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from saccade.nn import native
-from saccade.nn.native import NativeLinear, largest, log_probabilities
+from saccade.nn.native import NativeLinear, continuations, log_probabilities
 
 COMPILER = next(filter(None, map(shutil.which, native.COMPILERS)), "")
 
@@ -121,12 +122,41 @@ def test_a_row_with_a_nan_has_no_probabilities() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 8])
 @pytest.mark.parametrize("shape", [(1, 8), (3, 64), (7, 1001), (40, 5000)])
-def test_the_largest_come_first_and_of_equals_the_first(shape: tuple[int, int], count: int) -> None:
+def test_the_best_words_come_first_and_of_equals_the_first(shape: tuple[int, int], count: int) -> None:
     x = drawn(*shape).mul(20).round()  # many are equal
-    values, places = largest(x, count)
+    found = continuations(x, [0.0] * len(x), 1, each=count, count=count)
     order = x.sort(stable=True, dim=-1, descending=True)
-    assert torch.equal(values, order.values[:, :count])
-    assert torch.equal(places, order.indices[:, :count])
+    assert found.row == [[row] * count for row in range(len(x))]
+    assert found.word == order.indices[:, :count].tolist()
+    assert found.log_p == found.score == order.values[:, :count].tolist()
+    assert found.highest == x.amax(-1).tolist()
+
+
+@pytest.mark.parametrize("off", [False, True])
+@pytest.mark.parametrize("each", [1, 3, 6])
+@pytest.mark.parametrize("width", [1, 2, 5])
+def test_a_beam_goes_on_with_the_best_sums(width: int, each: int, off: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if off:
+        monkeypatch.setattr(native, "library", lambda: None)
+    log_p, score = drawn(4 * width, 300), (3 * drawn(4 * width)).tolist()
+    score[0] = -torch.inf  # a row that only fills its sentence up
+    count = min(6, width * each)
+    found = continuations(log_p, score, width, each=each, count=count)
+    for sentence in range(4):
+        rows = range(sentence * width, (sentence + 1) * width)
+        offered = [
+            (score[row] + float(log_p[row, word]), row, int(word))
+            for row in rows
+            for word in log_p[row].topk(each).indices
+        ]
+        best = sorted(offered, reverse=True)[:count]
+        told = zip(found.score[sentence], found.row[sentence], found.word[sentence], strict=True)
+        real = [(way, wanted) for way, wanted in zip(told, best, strict=True) if wanted[0] > -torch.inf]
+        assert [way[1:] for way, _ in real] == [wanted[1:] for _, wanted in real]
+        assert [way[0] for way, _ in real] == pytest.approx([wanted[0] for _, wanted in real], rel=1e-6)
+        chosen = zip(found.log_p[sentence], found.row[sentence], found.word[sentence], strict=True)
+        assert all(value == float(log_p[row, word]) for value, row, word in chosen)
+    assert found.highest == log_p.amax(-1).tolist()
 
 
 @pytest.mark.parametrize("off", [False, True])
@@ -135,9 +165,9 @@ def test_a_single_one_is_the_first_of_its_equals_with_our_own_code_and_without(
 ) -> None:
     if off:
         monkeypatch.setattr(native, "library", lambda: None)
-    values, places = largest(torch.zeros(3, 40, dtype=torch.float32), 1)
-    assert places.tolist() == [[0], [0], [0]]
-    assert values.tolist() == [[0.0], [0.0], [0.0]]
+    found = continuations(torch.zeros(3, 40, dtype=torch.float32), [0.0] * 3, 1, each=1, count=1)
+    assert found.word == [[0], [0], [0]]
+    assert found.log_p == [[0.0], [0.0], [0.0]]
 
 
 def test_probabilities_can_be_written_to_though_logits_could_not() -> None:
@@ -152,16 +182,18 @@ def test_a_nan_is_larger_than_all_and_nothing_is_as_good_as_nothing() -> None:
     x = drawn(2, 200)
     x[0, 150] = torch.nan
     x[1] = -torch.inf
-    values, places = largest(x, 2)
-    assert values[0, 0].isnan() and places[0, 0] == 150
-    assert values[1].tolist() == [-torch.inf] * 2 and places[1].tolist() == [0, 1]
+    found = continuations(x, [0.0, 0.0], 1, each=2, count=2)
+    assert found.word[0][0] == 150 and math.isnan(found.score[0][0]) and math.isnan(found.highest[0])
+    assert found.score[1] == [-torch.inf] * 2 and found.word[1] == [0, 1]
+    beam = continuations(x.flip(0), [0.0, -9.0], 2, each=2, count=2)
+    assert beam.row == [[1, 1]] and beam.word[0][0] == 150
 
 
 def test_without_our_own_code_torch_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "library", lambda: None)
     x = drawn(3, 50)
     assert torch.equal(log_probabilities(x), x.log_softmax(-1))
-    assert torch.equal(largest(x, 4)[1], x.topk(4).indices)
+    assert continuations(x, [0.0] * 3, 1, each=4, count=4).word == x.topk(4).indices.tolist()
 
 
 def compilers(monkeypatch: pytest.MonkeyPatch, cache: Path) -> list[list[str]]:
@@ -205,7 +237,7 @@ def test_a_compiler_may_have_arguments(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_numbers_of_other_kinds_need_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "library", lambda: pytest.fail("nothing to compile"))
     log_probabilities(drawn(2, 9).double())
-    largest(drawn(2, 9).to("meta"), 1)
+    continuations(drawn(2, 9).double(), [0.0, 0.0], 1, each=1, count=1)
 
 
 def test_another_processor_gets_code_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

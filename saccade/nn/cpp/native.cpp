@@ -1,6 +1,33 @@
 // What Python calls. Everything else is included, so that one command compiles it for the processor at hand.
 #include "step.h"
 
+template <typename Number>
+static bool before(Number a, Number b) {
+    return a > b || (a != a && b == b);
+}
+
+// The `count` largest of a row, largest first and of equals the first.
+static void largest(const float* line, long width, long count, float* best, int64_t* place) {
+    long found = 0;
+    const auto offer = [&](long i) {
+        if (found == count && !before(line[i], best[count - 1])) return;
+        long at = found < count ? found++ : count - 1;
+        for (; at > 0 && before(line[i], best[at - 1]); at--) best[at] = best[at - 1], place[at] = place[at - 1];
+        best[at] = line[i], place[at] = i;
+    };
+    long i = 0;
+    for (; i < std::min<long>(count, width); i++) offer(i);
+    for (; i + PANEL <= width; i += PANEL) {  // few panels hold one of the largest
+        const float least = best[count - 1];
+        int any = 0;
+#pragma omp simd reduction(| : any)
+        for (long c = 0; c < PANEL; c++) any |= !(line[i + c] <= least);
+        if (any)
+            for (long c = 0; c < PANEL; c++) offer(i + c);
+    }
+    for (; i < width; i++) offer(i);
+}
+
 extern "C" {
 
 int64_t panel() { return PANEL; }
@@ -54,35 +81,38 @@ void log_softmax(const float* x, float* y, int64_t rows, int64_t width, int64_t 
     }
 }
 
-// The `count` largest of each row, largest first and of equals the first; NaN counts as larger than all.
-void largest(const float* x, int64_t rows, int64_t width, int64_t count, float* values, int64_t* places,
-             int64_t threads) {
-    const auto before = [](float a, float b) { return a > b || (a != a && b == b); };
-#pragma omp parallel for num_threads(threads) if (rows * width > (1 << 16))
-    for (long row = 0; row < rows; row++) {
-        const float* line = x + row * width;
-        float* best = values + row * count;
-        int64_t* place = places + row * count;
-        long found = 0;
-        const auto offer = [&](long i) {
-            if (found == count && !before(line[i], best[count - 1])) return;
-            long at = found < count ? found++ : count - 1;
-            for (; at > 0 && before(line[i], best[at - 1]); at--) best[at] = best[at - 1], place[at] = place[at - 1];
-            best[at] = line[i], place[at] = i;
-        };
-        long i = 0;
-        for (; i < std::min<long>(count, width); i++) offer(i);
-        for (; i + PANEL <= width; i += PANEL) {  // few panels hold one of the largest
-            const float least = best[count - 1];
-            int any = 0;
-#pragma omp simd reduction(| : any)
-            for (long c = 0; c < PANEL; c++) any |= !(line[i + c] <= least);
-            if (any)
-                for (long c = 0; c < PANEL; c++) offer(i + c);
+// The best ways to go on for each sentence, whose `width` hypotheses have these scores: `count` of the `each` best words
+// of every hypothesis, best first and of equals the first, and the highest of every row. NaN counts as larger than all.
+void continuations(const float* log_p, const double* score, int64_t sentences, int64_t width, int64_t words,
+                   int64_t each, int64_t count, int64_t* row, int64_t* word, double* chosen, double* total,
+                   double* highest, int64_t threads) {
+    const long rows = sentences * width;
+    thread_local std::vector<float> room;
+    thread_local std::vector<int64_t> places;
+    room.resize(std::max<size_t>(room.size(), rows * each));
+    places.resize(std::max<size_t>(places.size(), rows * each));
+    float* best = room.data();
+    int64_t* place = places.data();
+#pragma omp parallel for num_threads(threads) if (rows * words > (1 << 16))
+    for (long r = 0; r < rows; r++) largest(log_p + r * words, words, each, best + r * each, place + r * each);
+    std::vector<long> next(width);  // of each hypothesis: how many of its words are taken
+    for (long sentence = 0; sentence < sentences; sentence++) {
+        std::fill(next.begin(), next.end(), 0);
+        for (long i = sentence * count; i < (sentence + 1) * count; i++) {
+            long from = -1;
+            for (long w = 0; w < width; w++) {
+                if (next[w] == each) continue;
+                const long r = sentence * width + w;
+                const double sum = score[r] + best[r * each + next[w]];
+                if (from < 0 || before(sum, total[i])) from = w, total[i] = sum;
+            }
+            row[i] = sentence * width + from;
+            const long at = row[i] * each + next[from]++;
+            word[i] = place[at], chosen[i] = best[at];
         }
-        for (; i < width; i++) offer(i);
     }
+    for (long r = 0; r < rows; r++) highest[r] = best[r * each];
 }
 
-void decoder_step(const Block* blocks, const Step* step, int64_t threads) { run(blocks, step, (int)threads); }
+int64_t transformer_step(const Block* blocks, const Step* step, int64_t threads) { return run(blocks, step, (int)threads); }
 }

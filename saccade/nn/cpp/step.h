@@ -1,4 +1,5 @@
-// One step of a Transformer's decoder: all its blocks, for one new position of each row.
+// One step of a Transformer: all its blocks, for one new position of each row. An encoder takes a single one, in which
+// the positions of a sentence are its rows.
 #pragma once
 
 #include <omp.h>
@@ -22,6 +23,12 @@ struct Block {
 struct Step {
     int64_t layers, rows, sentences, width, heads, groups, head_width, hidden;
     double scale, cross_scale;
+    const int64_t* tokens;  // (rows,), or none: x is given
+    const float* table;     // (words, width), of which x begins as the token's row ...
+    double table_scale;     // ... times this ...
+    int64_t words;
+    const float* places;    // ... plus the row of its place, or none
+    const int64_t* at;      // (rows,)
     float* x;               // (rows, width), in and out
     float *keys, *values;   // (sentences, layers groups, capacity, head_width)
     int64_t capacity, filled;
@@ -168,8 +175,25 @@ static void around(const Team& team, const Step& step, const Norm& norm, bool pr
     if (!pre) normalise(team, norm, x, x, step.rows, step.width);
 }
 
-static void run(const Block* blocks, const Step* given, int threads) {
-    if (!given->rows) return;
+static void embed(const Team& team, const Step& step) {
+    const Share own = team.of(step.rows);
+    for (long row = own.first; row < own.last; row++) {
+        const float* vector = step.table + step.tokens[row] * step.width;
+        const float scale = (float)step.table_scale;
+        float* x = step.x + row * step.width;
+        for (long i = 0; i < step.width; i++) x[i] = vector[i] * scale;
+        if (!step.places) continue;
+        const float* place = step.places + step.at[row] * step.width;
+        for (long i = 0; i < step.width; i++) x[i] += place[i];
+    }
+    team.wait();
+}
+
+// Whether all tokens have a row in the table: nothing is done where one has not.
+static bool run(const Block* blocks, const Step* given, int threads) {
+    for (long row = 0; given->tokens && row < given->rows; row++)
+        if (given->tokens[row] < 0 || given->tokens[row] >= given->words) return false;
+    if (!given->rows) return true;
     thread_local Room room_of_thread;
     Room& room = room_of_thread;
     const Step step = *given;
@@ -185,6 +209,7 @@ static void run(const Block* blocks, const Step* given, int threads) {
         std::vector<float> weights(std::max<long>(step.filled, step.cells));
         std::vector<int> seen(weights.size());
         float *projected = room.projected.data(), *context = room.context.data();
+        if (step.tokens) embed(team, step);
         for (long layer = 0; layer < step.layers; layer++) {
             const Block& block = blocks[layer];
             around(team, step, block.around_attention, block.pre, room, [&](const float* from, float* x) {
@@ -210,4 +235,5 @@ static void run(const Block* blocks, const Step* given, int threads) {
         }
         if (step.last) normalise(team, *step.last, step.x, step.x, rows, step.width);
     }
+    return true;
 }
