@@ -69,6 +69,17 @@ static void tile(const float* x, long inputs, const float* panel, const float* b
         for (int part = 0; part < 4; part++) *(Floats*)(y + row * stride + part * LANES) = sum[row][part];
 }
 
+static void tile(long rows, const float* x, long inputs, const float* panel, const float* bias, float* y, long stride) {
+    switch (rows) {
+        case 1: return tile<1>(x, inputs, panel, bias, y, stride);
+        case 2: return tile<2>(x, inputs, panel, bias, y, stride);
+        case 3: return tile<3>(x, inputs, panel, bias, y, stride);
+        case 4: return tile<4>(x, inputs, panel, bias, y, stride);
+        case 5: return tile<5>(x, inputs, panel, bias, y, stride);
+        default: return tile<6>(x, inputs, panel, bias, y, stride);
+    }
+}
+
 #if HAS_BYTES
 // The same in eight bits: y = s_o m (sum_i (W + 128) q - 128 sum_i q) + b, with the scale m and the sum of each row.
 template <int rows>
@@ -182,15 +193,7 @@ struct Team {
         const float* bias = map.bias ? map.bias + number * PANEL : nullptr;
         if (!map.bytes) {
             const float* panel = (const float*)map.packed + number * PANEL * map.inputs;
-            const float* from = x + row * map.inputs;
-            switch (count) {
-                case 1: return tile<1>(from, map.inputs, panel, bias, y, stride);
-                case 2: return tile<2>(from, map.inputs, panel, bias, y, stride);
-                case 3: return tile<3>(from, map.inputs, panel, bias, y, stride);
-                case 4: return tile<4>(from, map.inputs, panel, bias, y, stride);
-                case 5: return tile<5>(from, map.inputs, panel, bias, y, stride);
-                default: return tile<6>(from, map.inputs, panel, bias, y, stride);
-            }
+            return tile(count, x + row * map.inputs, map.inputs, panel, bias, y, stride);
         }
 #if HAS_BYTES
         const long depth = quantised.depth;

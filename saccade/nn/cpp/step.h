@@ -124,6 +124,61 @@ static void turn(const Step& step, long row, float* head) {
     }
 }
 
+// scores -> softmax over the cells that may be seen, 0 elsewhere.
+static void weigh(const float* scores, const uint8_t* sees, long cells, float* weights) {
+    float largest = -INFINITY, total = 0.0f;
+    for (long cell = 0; cell < cells; cell++) weights[cell] = !sees || sees[cell] ? scores[cell] : -INFINITY;
+#pragma omp simd reduction(max : largest)
+    for (long cell = 0; cell < cells; cell++) largest = weights[cell] > largest ? weights[cell] : largest;
+    for (long cell = 0; cell < cells; cell++)
+        weights[cell] = weights[cell] == -INFINITY ? 0.0f : exponential(weights[cell] - largest);
+#pragma omp simd reduction(+ : total)
+    for (long cell = 0; cell < cells; cell++) total += weights[cell];
+    const float factor = total == 0.0f ? 0.0f : 1.0f / total;
+    for (long cell = 0; cell < cells; cell++) weights[cell] *= factor;
+}
+
+// Where many rows share the cells of a sentence, as in an encoder: keys and values of a head as panels, rows in tiles.
+static void attend_whole(const Team& team, const Step& step, long layer, Room& room) {
+    const long width = step.head_width, all = (step.heads + 2 * step.groups) * width, cells = step.filled;
+    const long beam = step.rows / step.sentences, across = padded(cells, PANEL), wide = padded(width, PANEL);
+    std::vector<float> keys(across * width), values(wide * cells);
+    std::vector<float> queries(TILE * width), scores(TILE * across), weights(TILE * cells), seen(TILE * PANEL);
+    const Share own = team.of(step.sentences * step.groups);
+    for (long pair = own.first; pair < own.last; pair++) {
+        const long sentence = pair / step.groups, group = pair % step.groups;
+        const long kept = ((sentence * step.layers + layer) * step.groups + group) * step.capacity * width;
+        for (long cell = 0; cell < cells; cell++)
+            for (long i = 0; i < width; i++) {
+                const long at = kept + cell * width + i;
+                keys[(cell / PANEL * width + i) * PANEL + cell % PANEL] = step.keys[at];
+                values[(i / PANEL * cells + cell) * PANEL + i % PANEL] = step.values[at];
+            }
+        const long per_group = step.heads / step.groups;
+        for (long head = group * per_group; head < (group + 1) * per_group; head++)
+            for (long first = sentence * beam; first < (sentence + 1) * beam; first += TILE) {
+                const long count = std::min(TILE, (sentence + 1) * beam - first);
+                for (long r = 0; r < count; r++) {
+                    float* query = room.projected.data() + (first + r) * all + head * width;
+                    if (step.sine) turn(step, first + r, query);
+                    for (long i = 0; i < width; i++) queries[r * width + i] = query[i] * (float)step.scale;
+                }
+                for (long cell = 0; cell < across; cell += PANEL)
+                    tile(count, queries.data(), width, keys.data() + cell * width, nullptr, scores.data() + cell, across);
+                for (long r = 0; r < count; r++)
+                    weigh(scores.data() + r * across, step.sees ? step.sees + (first + r) * cells : nullptr, cells,
+                          weights.data() + r * cells);
+                for (long i = 0; i < width; i += PANEL) {
+                    tile(count, weights.data(), cells, values.data() + i * cells, nullptr, seen.data(), PANEL);
+                    for (long r = 0; r < count; r++)
+                        memcpy(room.context.data() + ((first + r) * step.heads + head) * width + i, seen.data() + r * PANEL,
+                               std::min(PANEL, width - i) * sizeof(float));
+                }
+            }
+    }
+    team.wait();
+}
+
 static void attend_self(const Team& team, const Step& step, long layer, Room& room, std::vector<float>& weights,
                         std::vector<int>& seen) {
     const long width = step.head_width, all = (step.heads + 2 * step.groups) * width;
@@ -142,6 +197,7 @@ static void attend_self(const Team& team, const Step& step, long layer, Room& ro
         memcpy(cells(step.values, row, group) + at, key + step.groups * width, width * sizeof(float));
     }
     team.wait();
+    if (beam >= TILE) return attend_whole(team, step, layer, room);
     const auto see = look_of(width);
     each_head(team, step, [&](long row, long head) {
         const long group = head / (step.heads / step.groups);
