@@ -90,6 +90,7 @@ def test_an_existing_run_is_not_overwritten_and_the_way_on_is_named(saccade) -> 
     ("arguments", "expected"),
     [
         (["train", "revers"], "no recipe is called 'revers' (did you mean 'reverse'?)"),
+        (["train", "transcribe-an4", "--quick"], "transcribe-an4 has no two-minute variant; these have one: answer"),
         (["train", "nowhere/at-all.yaml"], "nowhere/at-all.yaml: cannot read the recipe"),
         (["train", "reverse", "--set", "model.heds=2"], "--set model.heds: unknown key (did you mean 'heads'?)"),
         (

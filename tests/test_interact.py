@@ -36,7 +36,7 @@ from saccade.errors import SaccadeError
 from saccade.maps.render import Grid, figure_of, save_maps
 from saccade.predictor import Predictor
 from saccade.tasks import TASKS
-from saccade.tasks.acting import act, misled
+from saccade.tasks.acting import Episode, act, misled
 from saccade.tasks.interact import Interact
 
 RECIPE = """
@@ -393,5 +393,26 @@ def test_ways_are_drawn_each_from_its_own_stream(actor: Predictor) -> None:
     (best,) = actor.predict(["1"])
     (cold,) = actor.predict(["1"], Sample(temperature=1e-6))
     assert cold.text == best.text
-    (refused,) = actor.predict(["1"], Beam(4, best=4))
-    assert refused.refusal is not None and "several can be drawn by sampling" in refused.refusal
+
+
+def test_several_best_ways_are_found_by_a_beam(actor: Predictor) -> None:
+    (greedy,) = actor.predict(["1"])
+    (narrow,) = actor.predict(["1"], Beam(1, length_penalty=0.0))
+    assert narrow.text == greedy.text
+    assert narrow.answers[0].score == pytest.approx(greedy.answers[0].score)
+    (found,) = actor.predict(["1"], Beam(5, best=5, length_penalty=0.0))
+    assert len({answer.text for answer in found.answers}) == 5
+    scores = [answer.score for answer in found.answers]
+    ended = [not answer.text.split(": ")[1].startswith("nothing") for answer in found.answers]
+    assert ended == sorted(ended, reverse=True)  # those that fetched something come first, each kind best first
+    for kind in (True, False):
+        of_kind = [score for score, fetched in zip(scores, ended, strict=True) if fetched == kind]
+        assert of_kind == sorted(of_kind, reverse=True)
+    for answer in found.answers:
+        actions = answer.text.split(":")[0].split()
+        world = actor.task.world(1, "test")  # type: ignore[attr-defined]
+        episode = Episode((world,))
+        for action in actions:
+            assert episode.last.fetched is None
+            episode = episode.then(action)
+        assert str(episode) == answer.text

@@ -178,6 +178,10 @@ def test_a_file_that_is_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("{\n nodes")
     with pytest.raises(SaccadeError, match=r"bad.json:2: not JSON"):
         read_routes(tmp_path / "bad.json")
+    for content in ("[" * 200_000, "1" * 5_000):
+        (tmp_path / "bad.json").write_text(content)
+        with pytest.raises(SaccadeError, match=r"bad.json: not JSON"):
+            read_routes(tmp_path / "bad.json")
     (tmp_path / "bad.json").write_text("[]")
     with pytest.raises(SaccadeError, match="an object with 'maps' and 'paragraphs'"):
         read_routes(tmp_path / "bad.json")

@@ -41,6 +41,9 @@ def recipe_text(name_or_path: str | Path) -> tuple[str, str]:
     shipped = {entry.name.removesuffix(".yaml"): entry for entry in _recipe_files()}
     if name not in shipped:
         known = ", ".join(sorted(shipped))
+        if name.endswith("-quick") and name.removesuffix("-quick") in shipped:
+            quick = ", ".join(sorted(each.removesuffix("-quick") for each in shipped if each.endswith("-quick")))
+            raise ConfigError(f"{name.removesuffix('-quick')} has no two-minute variant; these have one: {quick}")
         raise ConfigError(
             f"no recipe is called {name!r}{did_you_mean(name, shipped)}; there are {known}, or give a .yaml file"
         )

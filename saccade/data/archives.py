@@ -2,7 +2,7 @@
 
 Nothing is ever unpacked under its name. An archive with names that lead outside or links in it, or one that unpacks to
 too much, is refused before anything in it is read. A folder is the user's own: a link in it leads to a file wherever
-that is, and what is no plain file is refused when it is read, alone.
+that is, and what is no plain file is refused when it is read, alone; so is a file anywhere that is too large.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from typing import IO, Any, NoReturn, Self, TypeVar
 from saccade.errors import SaccadeError, did_you_mean
 
 MOST_BYTES = 8_000_000_000  # that an archive may unpack to
+LARGEST = 1 << 30  # bytes of a single file: all of it is read into memory
 READ_AT_ONCE = 1 << 24  # bytes: what a header promises must not take memory before it is there
 
 _UNPACK: dict[str, Callable[..., Any]] = {
@@ -112,7 +113,8 @@ class _Folder(FileStore):
     def read(self, name: str) -> bytes:
         file = _found(self._files, name, self.path)
         with _reading(file):
-            return plain_file(file).read_bytes()
+            _check_size(plain_file(file).stat().st_size, f"{file}")
+            return file.read_bytes()
 
 
 class _Zip(FileStore):
@@ -146,6 +148,7 @@ class _Zip(FileStore):
 
     def read(self, name: str) -> bytes:
         entry = _found(self._files, name, self.path)
+        _check_size(entry.file_size, f"{self.path}: {name}")
         with _reading(self.path, name):
             return self._zip.read(entry)
 
@@ -180,6 +183,7 @@ class _Tar(FileStore):
 
     def read(self, name: str) -> bytes:
         begin, size = _found(self._files, name, self.path)
+        _check_size(size, f"{self.path}: {name}")
         with _reading(self.path, name):
             return self._file.part(begin, size)
 
@@ -188,6 +192,7 @@ class _Tar(FileStore):
         with _reading(self.path), self.unpack(self.path, "rb") as file:
             capped = _Capped(file, self.path, self.most_bytes)
             for name, member in _members(capped):
+                _check_size(member.size, f"{self.path}: {name}")
                 yield name, capped.part(member.offset_data, member.size)
 
 
@@ -268,6 +273,11 @@ def _found(files: dict[str, Entry], name: str, path: Path) -> Entry:
     if name not in files:
         raise SaccadeError(f"{path}: has no file {name!r}{did_you_mean(name, files)}")
     return files[name]
+
+
+def _check_size(size: int, where: str) -> None:
+    if size > LARGEST:
+        raise SaccadeError(f"{where}: {size:,} bytes; files of at most {LARGEST:,} are read")
 
 
 def _refused(path: Path, name: str, why: str) -> SaccadeError:

@@ -263,7 +263,7 @@ def _read_idx_pair(path: Path, size: int, fit: Fit, names: Sequence[str]) -> Lab
 def _caption_of_json(line: str, place: str, number: int) -> Caption:
     try:
         entry: Any = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SaccadeError(f"{place}: not JSON: {error}") from error
     if not isinstance(entry, dict) or not isinstance(entry.get("file"), str):
         raise SaccadeError(f"{place}: a line is an object with file and captions; got {line[:60]}")
@@ -272,7 +272,7 @@ def _caption_of_json(line: str, place: str, number: int) -> Caption:
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise SaccadeError(f"{place}: captions are a list of texts; got {texts!r}")
     split = entry.get("split")
-    if split is not None and split not in PARTS:
+    if split is not None and (not isinstance(split, str) or split not in PARTS):
         raise SaccadeError(f"{place}: split {split!r} is not one of {', '.join(PARTS)}")
     captions = tuple(text.strip() for text in texts if text.strip())
     return Caption(PurePosixPath(entry["file"]).as_posix(), captions, None if split is None else PARTS[split], number)

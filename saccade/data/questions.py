@@ -129,7 +129,7 @@ def read_list(path: Path, part: str) -> list[Asked]:
     """Likewise, from a list of [question, answer, number of the image]."""
     try:
         entries: Any = json.loads("\n".join(read_lines(path)))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SaccadeError(f"{path}: not JSON: {error}") from error
     if not isinstance(entries, list):
         raise SaccadeError(f"{path}: not a list of [question, answer, number of the image]")

@@ -55,6 +55,8 @@ def read_routes(path: str | Path) -> tuple[dict[str, FloorPlan], list[Paragraph]
         content = json.loads(text)
     except json.JSONDecodeError as error:
         raise SaccadeError(f"{path}:{error.lineno}: not JSON: {error.msg}") from error
+    except (ValueError, RecursionError) as error:  # numbers of too many digits, or lists in lists in lists
+        raise SaccadeError(f"{path}: not JSON: {error}") from error
     if not isinstance(content, dict) or not all(content.get(key) for key in ("maps", "paragraphs")):
         raise SaccadeError(f"{path}: an object with 'maps' and 'paragraphs' is expected, neither of them empty")
     plans = read_plans(content["maps"], str(path))

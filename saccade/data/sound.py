@@ -65,8 +65,8 @@ def _bytes_of(path: Path) -> bytes:
     try:
         with plain_file(path).open("rb") as file:
             return file.read(LARGEST + 1)  # not more, whatever the path leads to
-    except OSError as error:
-        raise SaccadeError(f"{path}: cannot read: {error.strerror}") from error
+    except (OSError, ValueError) as error:  # no file can have a name with a zero byte or half a character in it
+        raise SaccadeError(f"{path}: cannot read: {getattr(error, 'strerror', None) or error}") from error
 
 
 def _check_header(file: soundfile.SoundFile, name: str) -> None:

@@ -6,6 +6,7 @@ another one is tested with.
 
 from __future__ import annotations
 
+import math
 import re
 import zipfile
 from collections import Counter
@@ -19,7 +20,7 @@ from typing import Literal
 import numpy as np
 
 from saccade.config.sound import TranscribeSettings
-from saccade.data.archives import FileStore, open_files, plain_file
+from saccade.data.archives import MOST_BYTES, FileStore, open_files, plain_file
 from saccade.data.readers import hash_of, read_lines, read_pairs, refuse_broken
 from saccade.data.sound import Sound, read_sound
 from saccade.errors import SaccadeError
@@ -250,10 +251,12 @@ class ReadyFrames(Speech):
     def _frames(self, part: Part) -> tuple[np.ndarray, np.ndarray]:
         path = self.folder / f"{part}.npz"
         try:
-            with np.load(plain_file(path), allow_pickle=False) as arrays:
-                frames, lengths = arrays["features"], arrays["lengths"]
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-            raise SaccadeError(f"{path}: cannot read: {error}") from error
+            with zipfile.ZipFile(plain_file(path)) as arrays:
+                frames, lengths = (_array(arrays, name) for name in ("features", "lengths"))
+        except SaccadeError:
+            raise
+        except Exception as error:  # a header of junk raises all there is, from TokenError to OverflowError
+            raise SaccadeError(f"{path}: cannot read: {getattr(error, 'strerror', None) or error}") from error
         fits = frames.ndim == 2 and lengths.ndim == 1 and lengths.dtype.kind in "iu" and frames.dtype.kind == "f"
         if not fits or (lengths < 0).any() or lengths.sum() != len(frames):
             raise SaccadeError(
@@ -273,6 +276,20 @@ class ReadyFrames(Speech):
                     f"{path}:{number}: {' | '.join(row)}: must be a name, {length} as in {part}.npz, and a transcript"
                 )
         return [(name, " ".join(text.split())) for name, _, text in rows]
+
+
+def _array(arrays: zipfile.ZipFile, name: str) -> np.ndarray:
+    """One array of an .npz, after a look at its header: memory would be taken for all that it promises."""
+    entry = arrays.getinfo(f"{name}.npy")
+    with arrays.open(entry) as file:
+        first = np.lib.format.read_magic(file) == (1, 0)
+        header = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
+        shape, _, kind = header(file)
+    promised, most = math.prod(shape) * kind.itemsize, min(entry.file_size, MOST_BYTES)
+    if promised > most:
+        raise ValueError(f"{name} {shape} would be {promised:,} bytes, and can be {most:,} at most")
+    with arrays.open(entry) as file:
+        return np.lib.format.read_array(file, allow_pickle=False)
 
 
 def read_frames(path: Path, width: int) -> np.ndarray:

@@ -41,24 +41,29 @@ def resample(samples: Tensor, rate: int, to: int) -> Tensor:
     common = math.gcd(rate, to)
     up, down = to // common, rate // common
     reach = math.ceil(CROSSINGS / ROLLOFF * max(1.0, down / up))  # old samples on each side
-    filters = _filters(up, down, reach).to(samples)  # (up, taps)
+    taps = 2 * reach + 2
+    rows = max(1, BLOCK // taps)  # of so many numbers that are laid out at a time
     count = -(-samples.shape[-1] * up // down)
-    turns, taps = -(-count // up), filters.shape[1]
+    turns = -(-count // up)
     padded = F.pad(samples, (reach, reach + 1 + down))
     # new sample k stands k down / up old ones from the start: every `up`-th has the same filter, `down` further on
-    places = []
-    for new in range(up):
-        windows = padded[..., new * down // up :].unfold(-1, taps, down)[..., :turns, :]  # (..., turns, taps), a view
-        blocks = windows.split(max(1, BLOCK // taps), dim=-2)
-        places.append(torch.cat([block @ filters[new * down % up] for block in blocks], dim=-1))
-    return torch.stack(places, dim=-1).flatten(-2)[..., :count]
+    places, order = (torch.arange(min(up, max(count, rows)), device="cpu") * down % up).sort()
+    resampled = samples.new_empty(*samples.shape[:-1], turns, len(places))
+    # not all filters at once: for a rate of 383,999, which shares no divisor with others, they take a gigabyte
+    for some, news in zip(places.split(rows), order.split(rows), strict=True):
+        filters = _filters(some.double() / up, reach, min(1.0, up / down)).to(samples)  # (rows, taps)
+        for new, own in zip(news.tolist(), filters, strict=True):
+            here = padded[..., new * down // up :]
+            windows = here.unfold(-1, taps, down)[..., :turns, :]  # (..., turns, taps), a view
+            resampled[..., new] = torch.cat([block @ own for block in windows.split(rows, dim=-2)], dim=-1)
+    return resampled.flatten(-2)[..., :count]
 
 
-def _filters(up: int, down: int, reach: int) -> Tensor:
-    """A row of taps for each place k / up after an old sample; rows sum to one, so a constant stays what it is."""
-    place = torch.arange(up, dtype=torch.float64, device="cpu")[:, None] / up
+def _filters(places: Tensor, reach: int, band: float) -> Tensor:
+    """A row of taps for each place after an old sample, from 0 to 1, which keep that part of the old band; rows sum to
+    one, so a constant stays what it is."""
     tap = torch.arange(-reach, reach + 2, dtype=torch.float64, device="cpu")
-    cycles = (tap - place) * ROLLOFF * min(1.0, up / down)  # between -crossings and crossings
+    cycles = (tap - places[:, None]) * ROLLOFF * band  # between -crossings and crossings
     inside = (1 - (cycles / CROSSINGS) ** 2).clamp(min=0)
     taps = torch.sinc(cycles) * torch.special.i0(BETA * inside.sqrt()) * (inside > 0)
     return taps / taps.sum(1, keepdim=True)

@@ -1,11 +1,18 @@
-"""Acting in many worlds at once, with a policy that is shown them: what happened, from the first image to the end."""
+"""Acting in many worlds at once, with a policy that is shown them: what happened, from the first image to the end; and
+in one world in several ways, found by the search that also finds texts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from saccade.data.gridworld import World, step
+import torch
+from torch import Tensor
+
+from saccade.data.gridworld import ACTIONS, World
+from saccade.data.gridworld import step as moved
+from saccade.decode import Method, search
+from saccade.nn.cache import Past
 
 Policy = Callable[[Sequence[World]], list[str]]  # an action for each world
 
@@ -27,7 +34,7 @@ class Episode:
         return self.last.fetched is not None and not self.last.succeeded
 
     def then(self, action: str) -> Episode:
-        return Episode((*self.worlds, step(self.last, action)), (*self.actions, action))
+        return Episode((*self.worlds, moved(self.last, action)), (*self.actions, action))
 
     def __str__(self) -> str:
         found, wanted = self.last.fetched or "nothing", self.last.room.wanted
@@ -49,6 +56,35 @@ def act(
         for number, action in zip(going, policy([seen[number] for number in going]), strict=True):
             episodes[number] = episodes[number].then(action)
     return episodes
+
+
+def ways(
+    world: World, chances: Callable[[Sequence[World]], Tensor], limit: int, method: Method
+) -> list[tuple[Episode, float]]:
+    """The best ways to act, or drawn ones, each with its score: a token is an action, and what a hypothesis has behind
+    it are its actions, which say what its world is. `chances` are log-probabilities (worlds, actions)."""
+    met: dict[tuple[int, ...], Episode] = {(): Episode((world,))}
+
+    def after(actions: tuple[int, ...]) -> Episode:
+        if actions not in met:
+            met[actions] = after(actions[:-1]).then(ACTIONS[actions[-1]])
+        return met[actions]
+
+    def step(tokens: Tensor, past: Past) -> tuple[Tensor, Past]:
+        done = past.state if past.used == 0 else torch.cat([past.state, tokens], dim=1)  # the first token is no action
+        return chances([after(tuple(row)).last for row in done.tolist()]), past.advanced(done, 1)
+
+    nothing = Past(torch.zeros(1, 0, dtype=torch.long), None, torch.zeros(1, dtype=torch.long))
+    (found,) = search(
+        step,
+        nothing,
+        start=0,
+        end=-1,  # no token: an episode ends in its world
+        limits=[limit],
+        method=method,
+        stop=lambda actions: after(tuple(actions)).last.fetched is not None,
+    )
+    return [(after(each.tokens), each.score) for each in found]
 
 
 def misled(worlds: list[World]) -> list[World]:

@@ -285,8 +285,9 @@ class Contrast:
     def _zero_shot_scores(self, model: DualEncoder) -> list[Score]:
         if self.settings.zero_shot is None:
             return []
-        given = labelled_parts(self.settings.zero_shot)
-        data = read_labelled(given.get("test", given["train"]), size=self.settings.size, fit=self.settings.fit)
+        settings, given = self.settings, labelled_parts(self.settings.zero_shot)
+        source = given.get("test", given["train"])
+        data = read_labelled(source, size=settings.size, fit=settings.fit, broken=settings.broken)
         warn_of_broken(data.broken, "zero-shot", self.settings.zero_shot)
         labels = sorted(set(data.labels))
         answers = [labels[place] for place in self.zero_shot(model, list(data.pixels), labels).argmax(1).tolist()]

@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -32,8 +31,8 @@ from saccade.metrics import Score, bootstrap_interval, share_score
 from saccade.metrics.score import exchanged
 from saccade.models import ACTORS
 from saccade.models.show_attend_interact import ShowAttendInteract
-from saccade.tasks.acting import Episode, Policy, act, misled
-from saccade.tasks.answers import at_rest, wanted_answers
+from saccade.tasks.acting import Episode, Policy, act, misled, ways
+from saccade.tasks.answers import at_rest, method_of, wanted_answers
 from saccade.tasks.base import Answer, Loss, Prediction, Scores, Term
 from saccade.tasks.sights import look_at_image
 from saccade.tasks.space import as_batch, in_parts, names_image
@@ -123,8 +122,8 @@ class Interact:
         self, model: ShowAttendInteract, inputs: Sequence[str], method: Method | None = None
     ) -> list[Prediction]:
         """All that is done in a world of the generator, called by its number, as in "17" (of the test part) or "valid
-        17"; of an image file, which does not change when one acts, the next action alone. Actions are drawn by a
-        `Sample`, each answer's from its own stream."""
+        17"; of an image file, which does not change when one acts, the next action alone. Ways are searched or drawn as
+        texts are."""
         return [self._predicted(model, text, number, method) for number, text in enumerate(inputs)]
 
     def score(self, model: ShowAttendInteract) -> Scores:
@@ -221,19 +220,15 @@ class Interact:
             return Prediction(text, refusal=read)
         if not isinstance(read, World):
             return Prediction(text, self._ranked(model, read, wanted_answers(method)))
-        if isinstance(method, Sample):
-            policies = [self._drawing(model, method, (number, answer)) for answer in range(method.answers)]
-        elif wanted_answers(method) == 1:
-            policies = [self._policy(model)]
-        else:
-            return Prediction(text, refusal=f"{text}: there is one best way; several can be drawn by sampling")
-        return Prediction(text, tuple(self._acted(model, read, policy) for policy in policies))
-
-    def _acted(self, model: ShowAttendInteract, world: World, policy: Policy) -> Answer:
-        episode = act([world], policy, self.settings.limit)[0]
-        log_p = self._chances(model, [render(world) for world in episode.worlds[:-1]]).log()
-        taken = [float(row[ACTIONS.index(action)]) for row, action in zip(log_p, episode.actions, strict=True)]
-        return Answer(str(episode), sum(taken))
+        if isinstance(method, Sample):  # a stream for each input, whatever the others are
+            method = replace(method, numbers=[number if method.numbers is None else method.numbers[number]])
+        found = ways(
+            read,
+            lambda worlds: self._chances(model, [render(world) for world in worlds]).log(),
+            self.settings.limit,
+            method or method_of(self.recipe.decode),
+        )
+        return Prediction(text, tuple(Answer(str(episode), score) for episode, score in found))
 
     def _understood(self, text: str) -> World | Pixels | str:
         """A world, or the pixels of an image, or what is wrong with the input."""
@@ -270,16 +265,6 @@ class Interact:
         def policy(worlds: Sequence[World]) -> list[str]:
             best = self._chances(model, [render(world) for world in worlds]).argmax(-1)
             return [ACTIONS[number] for number in best.tolist()]
-
-        return policy
-
-    def _drawing(self, model: ShowAttendInteract, method: Sample, stream: tuple[int, int]) -> Policy:
-        """For one world: draws of its own."""
-        steps = count()
-
-        def policy(worlds: Sequence[World]) -> list[str]:
-            log_p = self._chances(model, [render(world) for world in worlds]).log()
-            return [ACTIONS[int(method.drawn(log_p, [stream], next(steps)))]]
 
         return policy
 

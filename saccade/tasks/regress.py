@@ -61,9 +61,15 @@ class Regress:
         if settings.data is not None:
             rows = read_table(settings.data)
         held = np.array([hash_of(" ".join(map(repr, row))) < HELD_OUT * (1 << 64) for row in rows.tolist()])
-        if held.all() or not held.any() or (~held).sum() < 2:
-            where = settings.data or "task.examples"
+        where = settings.data or "task.examples"
+        if held.sum() < 2 or (~held).sum() < 2:  # one alone does not vary, and errors are shares of the variation
             raise SaccadeError(f"{where}: {len(rows)} examples are too few to train and to validate on")
+        for part, use in ((rows[~held], "train"), (rows[held], "validate")):
+            if np.ptp(part[:, -1]) == 0:
+                raise SaccadeError(
+                    f"{where}: the last column, which is to be predicted, is {part[0, -1]:g} in all of the "
+                    f"{len(part):,} examples to {use} on"
+                )
         return rows[~held], rows[held]
 
     def prepare(self, directory: Path) -> None:

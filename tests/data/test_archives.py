@@ -194,6 +194,30 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(kind: str, tmp_path: Pat
     refuses(path, f"{kind}: unpacks to more than 900,000 bytes", most_bytes=900_000)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_that_is_too_large_is_refused_alone_with_its_size(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = packed(tmp_path, kind, CONTENT)
+    monkeypatch.setattr(archives, "LARGEST", 1_200)
+    with open_files(path) as files:
+        with pytest.raises(
+            SaccadeError, match=r"a/deep/c\.bin: 2,304 bytes; files of at most 1,200 are read"
+        ) as caught:
+            files.read("a/deep/c.bin")
+        assert str(path) in str(caught.value)
+        assert files.read("a/2.txt") == b"two" * 400
+        with pytest.raises(SaccadeError, match=r"a/deep/c\.bin: 2,304 bytes"):
+            dict(files.items())
+
+
+def test_a_file_of_holes_is_not_read_into_memory(tmp_path: Path) -> None:
+    (tmp_path / "zz.png").touch()
+    os.truncate(tmp_path / "zz.png", 1 << 40)
+    with pytest.raises(SaccadeError, match=r"zz\.png: 1,099,511,627,776 bytes; files of at most 1,073,741,824"):
+        open_files(tmp_path).read("zz.png")
+
+
 def test_a_header_cannot_claim_more_than_may_be_unpacked(tmp_path: Path) -> None:
     """A long name is read into memory before the member is seen: its length must be capped too."""
     path = tarred(tmp_path / "x.tar.xz", [member("a" * 200_000, b"1")])
@@ -201,12 +225,17 @@ def test_a_header_cannot_claim_more_than_may_be_unpacked(tmp_path: Path) -> None
     sizes = tarred(tmp_path / "x.tar", [member("a", b"1" * 700)])
     raw = bytearray(sizes.read_bytes())
     info = tarfile.TarInfo("a")
-    for size in (1 << 40, -1, -512):
+    for size, why in (
+        (1 << 40, r"x\.tar: a: 1,099,511,627,776 bytes; files of"),
+        (1 << 30, "it ends after 9,728 of"),
+        (-1, "a size of -1 bytes"),
+        (-512, "a size of -512 bytes"),
+    ):
         info.size = size
         raw[:512] = info.tobuf(tarfile.GNU_FORMAT)
         sizes.write_bytes(raw)
         refuses(sizes, "x.tar: ")
-        with pytest.raises(SaccadeError, match=f"a size of {size} bytes" if size < 0 else "it ends after 9,728 of"):
+        with pytest.raises(SaccadeError, match=why):
             dict(open_files(sizes).items())
 
 

@@ -228,9 +228,11 @@ def test_captions_are_read_from_lines_of_json(tmp_path: Path) -> None:
     ("line", "message"),
     [
         ("{", "not JSON"),
+        ("[" * 200_000, "not JSON"),
         ('["a.png"]', "an object with file and captions"),
         ('{"file": "b.png", "captions": [1]}', "captions are a list of texts"),
         ('{"file": "b.png", "captions": ["x"], "split": "later"}', "split 'later' is not one of train"),
+        ('{"file": "b.png", "captions": ["x"], "split": ["test"]}', r"split \['test'\] is not one of train"),
         ('{"file": "a.png", "captions": ["x"], "split": "test"}', "a.png is in the part test, and in line 1 in train"),
     ],
 )

@@ -101,7 +101,12 @@ def test_a_table_that_cannot_be_read_is_refused_by_line(tmp_path: Path, text: st
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [('[["why", "so", "0"]]', "entry 1 is .* not .question, answer, number"), ("{", "not JSON"), ("{}", "not a list")],
+    [
+        ('[["why", "so", "0"]]', "entry 1 is .* not .question, answer, number"),
+        ("{", "not JSON"),
+        ("[" * 200_000, "train_questions.json: not JSON"),
+        ("{}", "not a list"),
+    ],
 )
 def test_a_list_that_is_none_is_refused(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "train_questions.json").write_text(text)

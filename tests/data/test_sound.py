@@ -168,6 +168,9 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         read_sound(tmp_path / "absent.wav")
     with pytest.raises(SaccadeError, match="cannot read: Is a directory"):
         read_sound(tmp_path)
+    for name, why in (("a\0.wav", "embedded null"), ("\ud800.wav", "surrogates not allowed")):
+        with pytest.raises(SaccadeError, match=rf"\.wav: cannot read: .*{why}"):
+            read_sound(tmp_path / name)
     (tmp_path / "bad.flac").write_bytes(b"fLaC and so on")
     with pytest.raises(SaccadeError, match=r"bad\.flac: cannot read as sound"):
         read_sound(tmp_path / "bad.flac")

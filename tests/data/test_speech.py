@@ -180,6 +180,7 @@ def test_recordings_that_cannot_be_used_are_named_with_the_reason(tmp_path: Path
     (tmp_path / "tones" / "empty.wav").write_bytes(wav(0))
     (tmp_path / "tones" / "text.wav").write_text("not sound")
     bad = ["tones/long.wav\tab", "tones/empty.wav\tab", "tones/text.wav\tab", "tones/none.wav\tab", "tones/0.wav\t  "]
+    bad.append("tones/zero\0.wav\tab")
     path.write_text("\n".join([*bad, *path.read_text().splitlines()[1:]]) + "\n")
     speech = opened(path, longest=4.0)
     assert len(list(speech.read("train"))) + len(list(speech.read("valid"))) == 39
@@ -190,6 +191,7 @@ def test_recordings_that_cannot_be_used_are_named_with_the_reason(tmp_path: Path
         "text.wav: cannot read as sound",
         "none.wav: cannot read: No such file",
         "0.wav: has no transcript",
+        "zero\0.wav: cannot read: embedded null byte",
     ):
         assert reason in told
     path.write_text("tones/0.wav and no tab\n")
@@ -253,9 +255,38 @@ def test_frames_that_do_not_fit_their_list_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "train.npz", features=np.zeros((5, 2)), lengths=np.array([3, 4]))
     with pytest.raises(SaccadeError, match="do not fit"):
         opened(tmp_path)
-    (tmp_path / "train.npz").write_bytes(b"nothing")
-    with pytest.raises(SaccadeError, match=r"train.npz: cannot read"):
-        opened(tmp_path)
+
+
+def test_ready_frames_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "train.npz"
+
+    def refused(message: str) -> None:
+        with pytest.raises(SaccadeError, match=rf"train\.npz: cannot read: {message}"):
+            opened(tmp_path)
+
+    path.write_bytes(b"nothing")
+    refused("File is not a zip file")
+    with path.open("wb") as file:
+        np.save(file, np.zeros((7, 2)))
+    refused("File is not a zip file")
+    np.savez(path, features=np.zeros((7, 2)))
+    refused(".*lengths.npy")
+    np.savez(path, features=np.array([[{}, {}]]), lengths=np.array([1]), allow_pickle=True)
+    refused("Object arrays cannot be loaded")
+    whole = io.BytesIO()
+    np.save(whole, np.zeros((7, 2)))
+    shape = b"(7, 2), }" + b" " * 20  # a header has blanks at its end
+    for forged, message in (
+        (
+            b"(6500000000000, 2), }".ljust(len(shape)),
+            r"features \(6500000000000, 2\) would be 104,000,000,000,000 bytes",
+        ),
+        (b"(7, 9), }".ljust(len(shape)), r"features \(7, 9\) would be 504 bytes, and can be 240 at most"),
+        (b"(((7, 2".ljust(len(shape)), ""),
+    ):
+        with zipfile.ZipFile(path, "w") as arrays:
+            arrays.writestr("features.npy", whole.getvalue().replace(shape, forged))
+        refused(message)
 
 
 def test_frames_of_a_file_are_read_and_what_is_none_is_refused(tmp_path: Path) -> None:

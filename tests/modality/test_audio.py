@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from saccade.modality import audio
 from saccade.modality.audio import Cepstra, LogMel, SpecAugment, mel_filters, normalised, resample, with_deltas
 
 RATE = 8000
@@ -82,6 +83,36 @@ def test_rows_are_resampled_as_if_alone_and_silence_behind_them_changes_nothing(
     torch.testing.assert_close(together[1, 2], resample(rows[1, 2], 44100, 16000), rtol=0, atol=1e-12)
     longer = resample(torch.cat([rows, torch.zeros(2, 3, 441)], dim=-1), 44100, 16000)
     torch.testing.assert_close(longer[..., :160], together, rtol=0, atol=1e-12)
+
+
+def test_filters_are_made_for_the_new_samples_there_are_and_a_few_at_a_time(monkeypatch):
+    """383,999 and 16,000 have no common divisor: there are 16,000 filters, of 1,672 taps each."""
+    made = []
+
+    def counted(places, *given):
+        made.append(len(places))
+        return filters(places, *given)
+
+    filters = audio._filters
+    monkeypatch.setattr(audio, "_filters", counted)
+    short = resample(tone(3000, 383_999, 0.05), 383_999, 16_000)
+    assert sum(made) == len(short) and max(made) * 1672 <= audio.BLOCK
+    assert (middle(short) - middle(tone(3000, 16_000, 0.05))).abs().max() < 1e-4
+
+
+def test_how_many_filters_are_made_at_a_time_changes_nothing(monkeypatch):
+    samples = torch.randn(2, 999)
+    usual = {pair: resample(samples, *pair) for pair in RATES}
+    monkeypatch.setattr(audio, "BLOCK", 1000)
+    for pair, expected in usual.items():
+        torch.testing.assert_close(resample(samples, *pair), expected, rtol=0, atol=1e-12)
+
+
+def test_filters_are_as_exact_where_single_precision_is_the_default():
+    samples = torch.randn(999)
+    expected = resample(samples, 44100, 16000)
+    torch.set_default_dtype(torch.float32)
+    assert torch.equal(resample(samples, 44100, 16000), expected)
 
 
 def test_the_same_rate_changes_nothing_and_an_impossible_one_is_refused():

@@ -358,6 +358,15 @@ def test_a_training_that_refuses_broken_images_ends_with_code_two_and_the_first_
     assert "has no file 'gone.png'" in told and "task.broken=skip would leave it out" in told
 
 
+def test_broken_images_for_zero_shot_are_refused_too(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "classes" / "circle").mkdir(parents=True)
+    drawn("circle", "red", np.random.default_rng(4)).save(tmp_path / "classes" / "circle" / "good.png")
+    (tmp_path / "classes" / "circle" / "bad.png").write_bytes(b"junk")
+    task = prepared(data, tmp_path, f"task.zero_shot={tmp_path / 'classes'}", "task.broken=refuse")
+    with pytest.raises(SaccadeError, match=r"circle/bad\.png: not an image .* task\.broken=skip would leave it out"):
+        task._zero_shot_scores(task.model())
+
+
 def test_a_picture_of_another_size_is_made_to_fit(trained: api.Predictor, tmp_path: Path) -> None:
     Image.new("L", (200, 90), 128).save(tmp_path / "grey.png")
     assert trained.predict([str(tmp_path / "grey.png")])[0].refusal is None

@@ -10,11 +10,12 @@ import torch
 
 from saccade import api
 from saccade.config import load_recipe
+from saccade.data.readers import hash_of
 from saccade.data.tables import curve, noisy_curve, read_table
 from saccade.errors import SaccadeError
 from saccade.formulas.scores import gaussian_kernel, gaussian_process_mean, kernel_regression
 from saccade.metrics.score import exchanged
-from saccade.tasks.regress import Regress
+from saccade.tasks.regress import HELD_OUT, Regress
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +110,28 @@ def test_a_table_of_ones_own_is_read_and_what_is_wrong_is_named(tmp_path: Path) 
         api.begin("regress", out=tmp_path / "run", settings=[f"task.data={tmp_path / 't.csv'}"])
     with pytest.raises(SaccadeError, match="cannot regress; kernel can"):
         api.begin("regress", out=tmp_path / "run", settings=["model={kind: luong}"])
+
+
+def test_a_target_that_does_not_vary_is_refused_when_it_is_read(tmp_path: Path) -> None:
+    def parted(target: float | None) -> tuple[list[str], list[str]]:
+        rows = [(float(x), float(x) if target is None else target) for x in range(40)]
+        held = [hash_of(" ".join(map(repr, row))) < HELD_OUT * (1 << 64) for row in rows]
+        train, valid = (
+            [f"{x},{y}\n" for (x, y), each in zip(rows, held, strict=True) if each is part] for part in (False, True)
+        )
+        return train, valid
+
+    (constant, constant_held), (varied, varied_held) = parted(0.1), parted(None)
+    always = r"the last column, which is to be predicted, is 0\.1 in all of the"
+    for rows, problem in (
+        (constant + constant_held, f"{always} {len(constant)} examples to train on"),
+        (constant + varied_held, f"{always} {len(constant)} examples to train on"),
+        (varied + constant_held, f"{always} {len(constant_held)} examples to validate on"),
+        (varied + varied_held[:1], f"{len(varied) + 1} examples are too few to train and to validate on"),
+    ):
+        (tmp_path / "t.csv").write_text("".join(rows))
+        with pytest.raises(SaccadeError, match=rf"t\.csv: {problem}"):
+            api.begin("regress", out=tmp_path / "run", settings=[f"task.data={tmp_path / 't.csv'}"])
 
 
 def test_the_noisy_curve_is_the_same_every_time() -> None:
