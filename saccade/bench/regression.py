@@ -61,12 +61,11 @@ def fits(tell: Callable[[str], None]) -> list[Fit]:
 
 def to_table(found: list[Fit]) -> Table:
     """Errors in percent of the target's standard deviation, with intervals."""
-    table = Table("data", "kernel", "error", "GP mean", "mean", box=None, pad_edge=False)
+    table = Table("data", "kernel", "error", "GP mean", "mean", "shuffled", box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for fit in found:
-        own, process, baseline = fit.scores[:3]
-        table.add_row(
-            fit.data, fit.kernel, f"{own.shown} {own.ends}", f"{process.shown} {process.ends}", baseline.shown
-        )
+        own, process, baseline, control = fit.scores
+        spread = (f"{each.shown} {each.ends}" for each in (own, process))
+        table.add_row(fit.data, fit.kernel, *spread, baseline.shown, control.shown)
     return table
 
 
