@@ -61,7 +61,9 @@ def fits(tell: Callable[[str], None]) -> list[Fit]:
 
 def to_table(found: list[Fit]) -> Table:
     """Errors in percent of the target's standard deviation, with intervals."""
-    table = Table("data", "kernel", "error", "GP mean", "mean", "shuffled", box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    table = Table(
+        "data", "kernel", "error", "GP mean", "mean", "shuffled", box=None, pad_edge=False, padding=(0, 1, 0, 0)
+    )
     for fit in found:
         own, process, baseline, control = fit.scores
         spread = (f"{each.shown} {each.ends}" for each in (own, process))

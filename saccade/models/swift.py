@@ -6,6 +6,7 @@ one product, the cells of all layers in one tensor, and only filled ones are loo
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
@@ -186,6 +187,14 @@ def _places(position: Tensor, steps: int) -> Tensor:
     return position[:, None] if steps == 1 else position[:, None] + torch.arange(steps)
 
 
+@functools.lru_cache(maxsize=64)
+def _own_cells(sentences: int, width: int, steps: int) -> tuple[Tensor, Tensor]:
+    """Of `width` hypotheses of each sentence, which take `steps` new cells each: the first one's place (R,), for single
+    steps, and which of the new ones each sees (R, W t)."""
+    own = torch.eye(width, dtype=torch.bool).repeat_interleave(steps, 1)
+    return torch.arange(width).repeat(sentences), own.repeat(sentences, 1)
+
+
 class OwnCells(Cells):
     """Every row has its own: those of a language model, whose prompts may have several lengths."""
 
@@ -227,9 +236,8 @@ class SharedCells(Cells):
         if alone:
             self.cell, self.sees = past.position, past.state.new_ones(cells.rows, self.filled)
         else:
-            self.cell = torch.arange(self.first, self.first + self.width).repeat(cells.rows)
-            own = torch.eye(self.width, dtype=torch.bool).repeat_interleave(steps, 1).repeat(cells.rows, 1)  # (R, W t)
-            self.sees = torch.cat([past.state, own], 1)  # (R, S)
+            place, own = _own_cells(cells.rows, self.width, steps)
+            self.cell, self.sees = place + self.first, torch.cat([past.state, own], 1)  # (R,), (R, S)
         self.causal = alone and steps > 1 and self.first == 0
         if not self.causal and not (alone and steps == 1):
             self.seen = self.sees

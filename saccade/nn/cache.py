@@ -90,8 +90,8 @@ class Past:
         everyone = torch.arange(len(self.position), device=rows.device)
         if rows.shape == everyone.shape and torch.equal(rows, everyone):
             return self
-        state, position = _map_tensors(lambda tensor: tensor.index_select(0, rows), (self.state, self.position))
-        return replace(self, state=state, position=position)
+        state = _map_tensors(lambda tensor: tensor.index_select(0, rows), self.state)
+        return replace(self, state=state, position=self.position.index_select(0, rows))
 
     def keep(self, sentences: Tensor) -> Past:
         """Drop the memory of every other sentence."""
@@ -133,6 +133,8 @@ def _is_cache(leaf: Any) -> bool:
 
 
 def _map_tensors(function: Callable[[Tensor], Tensor], tree: Any) -> Any:
+    if isinstance(tree, Tensor):
+        return function(tree)  # a tree of one leaf, in a tenth of the time
     return pytree.tree_map_only(Tensor, function, tree)
 
 
