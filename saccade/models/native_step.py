@@ -48,7 +48,7 @@ class SwiftEmbedding:
     def places(self, longest: int) -> Tensor | None:
         """A row for each place before `longest` at least."""
         if isinstance(self.positions, Learned):
-            return self.positions.table.detach()[self.positions.first :]
+            return self.positions.table.detach().contiguous()[self.positions.first :]
         if self.positions is not None and len(self.waves) < longest:
             room = torch.arange(capacity_for(longest))
             self.waves = self.positions(room, len(room)).to(self.embedding.weight.dtype)
@@ -67,7 +67,7 @@ class NativeStep:
         assert made is not None
         modules = [*(block.ready for block in blocks), *([] if norm is None else [norm])]
         self.held = (blocks, [each.detach() for module in modules for each in module.parameters()])
-        self.embedding, self.table = embedding, embedding.embedding.weight.detach()
+        self.embedding, self.table = embedding, embedding.embedding.weight.detach().contiguous()
         self.step = made.transformer_step
         self.blocks = (Block * len(blocks))(*map(_block, blocks))
         self.last = None if norm is None else _norm(norm)
@@ -93,7 +93,7 @@ class NativeStep:
         step, embedding = Step.from_buffer_copy(self.common), self.embedding
         kept, cell, at = cells.kept, cells.cell, cells.at.contiguous()
         if embedding.reaches(longest):
-            tokens, places = tokens.contiguous(), embedding.places(longest)
+            tokens, places = tokens.long().contiguous(), embedding.places(longest)
             x = self.table.new_empty(*tokens.shape, self.common.width)
             step.tokens, step.table, step.table_scale = tokens.data_ptr(), self.table.data_ptr(), embedding.scale
             step.words, step.places, step.at = len(self.table), pointer(places), at.data_ptr()
