@@ -14,7 +14,7 @@ from saccade.models.swift import SwiftDecoder
 from saccade.nn import native
 from saccade.nn import packed as packing
 from saccade.nn.layers import ACTIVATIONS, GATES, Embedding
-from saccade.nn.packed import PackedLinear, packed
+from saccade.nn.packed import PackedLinear, Precision, packed
 from saccade.tasks.continuing import prefilled
 from tests.laws.models import LANGUAGE_MODELS, SEQUENCE_MODELS, VOCABULARY, language_model, sequence_model, tokens
 from tests.laws.test_search import END, LENGTHS, METHODS, SOURCE, START, found
@@ -103,6 +103,20 @@ def test_sentences_are_read_as_they_were_however_many_at_once(
     torch.testing.assert_close(fast, plain, atol=1e-5, rtol=1e-5)
     narrow = packed(model).encode(SOURCE.int(), mask).states
     torch.testing.assert_close(narrow if mask is None else narrow[mask], fast)
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+@torch.no_grad()
+def test_a_sentence_is_read_the_same_whatever_stands_beside_it(precision: Precision) -> None:
+    """To the last bit; torch's kernels promise less."""
+    exact = {"atol": 0.0, "rtol": 0.0} if native.library() is not None else {"atol": 1e-5, "rtol": 1e-5}
+    ready = packed(sequence_model("transformer").float(), precision)
+    long, short = tokens(3, 90, seed=5), tokens(1, 4, seed=6)
+    mask = torch.ones(4, 90, dtype=torch.bool)
+    mask[3, 4:] = False
+    beside = ready.encode(torch.cat([long, F.pad(short, (0, 86))]), mask).states
+    torch.testing.assert_close(beside[3:, :4], ready.encode(short).states, **exact)
+    torch.testing.assert_close(beside[:3], ready.encode(long).states, **exact)
 
 
 @torch.no_grad()

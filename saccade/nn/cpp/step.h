@@ -124,21 +124,24 @@ static void turn(const Step& step, long row, float* head) {
     }
 }
 
-// scores -> softmax over the cells that may be seen, 0 elsewhere.
-static void weigh(const float* scores, const uint8_t* sees, long cells, float* weights) {
+// Softmax of the scores over the cells that may be seen, 0 elsewhere, in place: over whole panels, so that no sum
+// depends on how many cells there are beyond those that are seen.
+static void weigh(float* scores, const uint8_t* sees, long cells, long across) {
     float largest = -INFINITY, total = 0.0f;
-    for (long cell = 0; cell < cells; cell++) weights[cell] = !sees || sees[cell] ? scores[cell] : -INFINITY;
+    for (long cell = 0; cell < across; cell++)
+        if (cell >= cells || (sees && !sees[cell])) scores[cell] = -INFINITY;
 #pragma omp simd reduction(max : largest)
-    for (long cell = 0; cell < cells; cell++) largest = weights[cell] > largest ? weights[cell] : largest;
-    for (long cell = 0; cell < cells; cell++)
-        weights[cell] = weights[cell] == -INFINITY ? 0.0f : exponential(weights[cell] - largest);
+    for (long cell = 0; cell < across; cell++) largest = scores[cell] > largest ? scores[cell] : largest;
+    for (long cell = 0; cell < across; cell++)
+        scores[cell] = scores[cell] == -INFINITY ? 0.0f : exponential(scores[cell] - largest);
 #pragma omp simd reduction(+ : total)
-    for (long cell = 0; cell < cells; cell++) total += weights[cell];
+    for (long cell = 0; cell < across; cell++) total += scores[cell];
     const float factor = total == 0.0f ? 0.0f : 1.0f / total;
-    for (long cell = 0; cell < cells; cell++) weights[cell] *= factor;
+    for (long cell = 0; cell < across; cell++) scores[cell] *= factor;
 }
 
-// Where many rows share the cells of a sentence, as in an encoder: keys and values of a head as panels, rows in tiles.
+// Where every cell of a sentence is that of one of its rows, as in an encoder: keys and values of a head as panels, rows
+// in tiles.
 static void attend_whole(const Team& team, const Step& step, long layer, Room& room) {
     const long width = step.head_width, all = (step.heads + 2 * step.groups) * width, cells = step.filled;
     const long beam = step.rows / step.sentences, across = padded(cells, PANEL), wide = padded(width, PANEL);
@@ -165,9 +168,11 @@ static void attend_whole(const Team& team, const Step& step, long layer, Room& r
                 }
                 for (long cell = 0; cell < across; cell += PANEL)
                     tile(count, queries.data(), width, keys.data() + cell * width, nullptr, scores.data() + cell, across);
-                for (long r = 0; r < count; r++)
-                    weigh(scores.data() + r * across, step.sees ? step.sees + (first + r) * cells : nullptr, cells,
-                          weights.data() + r * cells);
+                for (long r = 0; r < count; r++) {
+                    float* row = scores.data() + r * across;
+                    weigh(row, step.sees ? step.sees + (first + r) * cells : nullptr, cells, across);
+                    memcpy(weights.data() + r * cells, row, cells * sizeof(float));
+                }
                 for (long i = 0; i < width; i += PANEL) {
                     tile(count, weights.data(), cells, values.data() + i * cells, nullptr, seen.data(), PANEL);
                     for (long r = 0; r < count; r++)
@@ -197,7 +202,7 @@ static void attend_self(const Team& team, const Step& step, long layer, Room& ro
         memcpy(cells(step.values, row, group) + at, key + step.groups * width, width * sizeof(float));
     }
     team.wait();
-    if (beam >= TILE) return attend_whole(team, step, layer, room);
+    if (beam == step.filled) return attend_whole(team, step, layer, room);
     const auto see = look_of(width);
     each_head(team, step, [&](long row, long head) {
         const long group = head / (step.heads / step.groups);
