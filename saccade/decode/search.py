@@ -60,7 +60,7 @@ def search(
 
     `past` holds one row per sentence; what `step` returns is the search's own, to be written over; `start` is the token
     before an answer, one for all or one for each; `limits` says how many tokens each may have. `stop` says of an answer
-    so far whether it ends here. `tell` is called with the live hypotheses after each step.
+    so far whether it ends here. `tell` is called with the hypotheses that go on after a step.
     """
     method = method or Greedy()
     count, device = len(past.position), past.position.device

@@ -92,6 +92,8 @@ class NativeStep:
         """Tokens (R, t), all before `longest` -> (R, t, D); each is a row of the step."""
         step, embedding = Step.from_buffer_copy(self.common), self.embedding
         kept, cell, at = cells.kept, cells.cell, cells.at.contiguous()
+        if tokens.shape != at.shape:
+            raise ValueError(f"{tuple(tokens.shape)} tokens do not fit a past of {tuple(at.shape)} rows and positions")
         if embedding.reaches(longest):
             tokens, places = tokens.long().contiguous(), embedding.places(longest)
             x = self.table.new_empty(*tokens.shape, self.common.width)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from saccade.models.native_step import NativeStep, SwiftEmbedding, has_native_step
 from saccade.models.shapes import Memory
-from saccade.nn.attention import Attention, fused
+from saccade.nn.attention import Attention, check_mask, fused
 from saccade.nn.cache import KeyValues, Past
 from saccade.nn.layers import FeedForward, Residual
 from saccade.nn.packed import Precision, joint
@@ -134,6 +134,8 @@ def _remembering(
     project = joint(cast(Sequence[nn.Linear], maps), precision).forward
 
     def remember(memory: Memory) -> tuple[KeyValues, ...]:
+        if memory.mask is not None:
+            check_mask("the memory's mask", memory.mask, memory.states.shape[:2])
         found = project(memory.states).unflatten(-1, (len(crosses), 2, heads, width))  # (B, S, layers, 2, H, K)
         layers = found.permute(2, 3, 0, 4, 1, 5).contiguous().unbind(0)  # (2, B, H, S, K) each
         return tuple(KeyValues(key, value, memory.mask) for key, value in layers)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from saccade.models.native_step import NativeStep, SwiftEmbedding, has_native_step
 from saccade.models.shapes import Memory
 from saccade.models.swift import Cells, SwiftBlock, is_plain
+from saccade.nn.attention import check_mask
 from saccade.nn.cache import KeyValues
 from saccade.nn.packed import Precision
 
@@ -45,6 +46,8 @@ class SwiftEncoder(nn.Module):
         length = source.shape[1]
         if not 0 < length <= LONGEST:
             return self.ready(source, mask)
+        if mask is not None:
+            check_mask("the source's mask", mask, source.shape)
         sentences = max(1, AT_ONCE // length)
         masks = [None] * len(source) if mask is None else mask.split(sentences)
         states = [

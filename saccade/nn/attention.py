@@ -109,7 +109,7 @@ class Attention(nn.Module):
         S)."""
         _check_vectors("the memory", y, self.memory_width)
         if mask is not None:
-            _check_mask("the memory's mask", mask, y.shape[:2])
+            check_mask("the memory's mask", mask, y.shape[:2])
         key, value = self._split(self.key(y), self.kv_heads), self._split(self.value(y), self.kv_heads)
         if self.positions is not None:
             key = self.positions.turn(key, _places(y.shape[1], y.device) if at is None else at)
@@ -297,7 +297,7 @@ def _check_vectors(what: str, x: Tensor, width: int) -> None:
         raise ValueError(f"{what} has no positions: an empty sequence cannot be attended, shape {tuple(x.shape)}")
 
 
-def _check_mask(what: str, mask: Tensor, shape: torch.Size) -> None:
+def check_mask(what: str, mask: Tensor, shape: torch.Size) -> None:
     if mask.dtype != torch.bool:
         raise ValueError(f"{what} must be bool, True = may be seen; got {mask.dtype}")
     if mask.shape != shape:

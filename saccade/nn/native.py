@@ -200,6 +200,9 @@ def continuations(log_p: Tensor, score: Sequence[float], width: int, *, each: in
     of log_p (R, V), which stand at these scores and offer their `each` best words. A single one is the first of its
     equals."""
     sentences = len(score) // width
+    if log_p.shape[:-1] != (len(score),) or not (each <= log_p.shape[-1] and count <= width * each):
+        asked = f"{count} of {each} words of each of {width} rows for {len(score)} scores"
+        raise ValueError(f"log-probabilities {tuple(log_p.shape)} cannot give {asked}")
     if not _is_plain(log_p) or (made := library()) is None:
         return _continuations(log_p, score, sentences, each, count)
     found = sentences * count

@@ -23,7 +23,7 @@ from saccade.config import Recipe
 from saccade.config.interaction import InteractSettings, ShowAttendInteractSettings
 from saccade.data.gridworld import ACTIONS, COLOURS, PARTS, PIXELS, Move, World, demonstrate, make_world, render, solve
 from saccade.data.images import Pixels, read_image
-from saccade.decode import Method, Sample
+from saccade.decode import Greedy, Method, Sample
 from saccade.errors import SaccadeError, did_you_mean
 from saccade.maps.record import record
 from saccade.maps.render import AttentionMap, Grid, Tokens
@@ -32,7 +32,7 @@ from saccade.metrics.score import exchanged
 from saccade.models import ACTORS
 from saccade.models.show_attend_interact import ShowAttendInteract
 from saccade.tasks.acting import Episode, Policy, act, misled, ways
-from saccade.tasks.answers import at_rest, method_of, wanted_answers
+from saccade.tasks.answers import at_rest, wanted_answers
 from saccade.tasks.base import Answer, Loss, Prediction, Scores, Term
 from saccade.tasks.sights import look_at_image
 from saccade.tasks.space import as_batch, in_parts, names_image
@@ -226,7 +226,7 @@ class Interact:
             read,
             lambda worlds: self._chances(model, [render(world) for world in worlds]).log(),
             self.settings.limit,
-            method or method_of(self.recipe.decode),
+            method or Greedy(),  # as it is scored and looked at
         )
         return Prediction(text, tuple(Answer(str(episode), score) for episode, score in found))
 

@@ -97,7 +97,8 @@ class Translate:
             model, reason = fitting_model(len(train))
             reasons.append(reason)
             recipe = recipe.model_copy(update={"model": model})
-        if self.settings.agreement and not getattr(recipe.model, "dropout", 0.0):
+        rates = (getattr(recipe.model, name, 0.0) for name in ("dropout", "attention_dropout"))
+        if self.settings.agreement and not any(rates):
             raise SaccadeError("task.agreement compares readings with other dropout, and model.dropout is 0")
         self.recipe = recipe
         return recipe, reasons

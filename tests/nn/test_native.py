@@ -170,6 +170,12 @@ def test_a_single_one_is_the_first_of_its_equals_with_our_own_code_and_without(
     assert found.log_p == [[0.0], [0.0], [0.0]]
 
 
+@pytest.mark.parametrize(("rows", "each", "count"), [(3, 2, 2), (4, 51, 2), (4, 2, 5)])
+def test_continuations_that_are_not_there_are_refused(rows: int, each: int, count: int) -> None:
+    with pytest.raises(ValueError, match=r"log-probabilities \(\d, 50\) cannot give"):
+        continuations(drawn(rows, 50), [0.0] * 4, 2, each=each, count=count)
+
+
 def test_probabilities_can_be_written_to_though_logits_could_not() -> None:
     with torch.inference_mode():
         logits = drawn(3, 100)
