@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from saccade.models.transformer import TransformerEncoder
 
 AT_ONCE = 1024  # positions of a call: what lies between two layers stays in the caches
-LONGEST = 256  # positions of a sentence: of more, torch's attention, which goes through them in blocks, reads faster
+LONGEST = 256  # positions of a sentence, as far as it was measured; torch reads longer ones, without a table of S x S
 
 
 def swift_encoder(plain: TransformerEncoder, ready: TransformerEncoder, precision: Precision) -> nn.Module:
