@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -71,7 +72,7 @@ def search(
     last = [start] * count if isinstance(start, int) else list(start)
     while live.score:
         # what the model says, what the rules leave of it, what the method makes of that
-        logits, past = step(torch.tensor(last, device=device)[:, None], past)
+        logits, past = step(torch.from_numpy(np.array(last)[:, None]).to(device), past)
         log_p = log_probabilities(logits)
         for rule in rules:
             rule(live, log_p)
@@ -87,15 +88,14 @@ def search(
         width = max(len(going[number]) for number in kept)
         chosen = [(number, place) for number in kept for place in _filled(going[number], width)]
         rows = [found.row[number][place] for number, place in chosen]
-        follows = rows != list(range(len(live.score)))  # others than before, or in another order
         live = live.grown(found, chosen, width)
         for row in (row for row in range(len(rows)) if row % width >= len(going[kept[row // width]])):
             live.score[row] = -math.inf  # it only fills its sentence up
         last = [tokens[-1] for tokens in live.tokens]
         if tell is not None:
             tell(live)
-        past = past.select(torch.tensor(rows, dtype=torch.long, device=device)) if follows else past
-        past = past if len(kept) == len(going) else past.keep(torch.tensor(kept, dtype=torch.long, device=device))
+        past = past.select(rows)
+        past = past if len(kept) == len(going) else past.keep(kept)
     return [ledger.best() for ledger in ledgers]
 
 

@@ -88,7 +88,7 @@ class NativeStep:
             last=None if self.last is None else ctypes.addressof(self.last),
         )
 
-    def __call__(self, tokens: Tensor, memory: tuple[KeyValues, ...] | None, cells: Cells, longest: int) -> Tensor:
+    def __call__(self, tokens: Tensor, memory: KeyValues | None, cells: Cells, longest: int) -> Tensor:
         """Tokens (R, t), all before `longest` -> (R, t, D); each is a row of the step."""
         step, embedding = Step.from_buffer_copy(self.common), self.embedding
         kept, cell, at = cells.kept, cells.cell, cells.at.contiguous()
@@ -111,13 +111,10 @@ class NativeStep:
             sine, cosine = (wave.to(x.dtype).contiguous() for wave in self.positions.waves(at.flatten()))
             step.sine, step.cosine = sine.data_ptr(), cosine.data_ptr()
         if memory is not None:
-            one, pointers = memory[0], ctypes.c_void_p * len(memory)
-            real = None if one.mask is None else one.mask.contiguous()
-            keys = pointers(*(each.key.data_ptr() for each in memory))
-            values = pointers(*(each.value.data_ptr() for each in memory))
-            step.memory_keys, step.memory_values = ctypes.addressof(keys), ctypes.addressof(values)
-            step.cells = len(one)
-            step.sentence_stride, step.head_stride, step.cell_stride, _ = one.key.stride()
+            real = None if memory.mask is None else memory.mask.contiguous()
+            step.memory_keys, step.memory_values = memory.key.data_ptr(), memory.value.data_ptr()
+            step.cells = len(memory)
+            step.sentence_stride, step.head_stride, step.cell_stride, _ = memory.key.stride()
             step.real = pointer(real)
         if not self.step(self.blocks, ctypes.byref(step), torch.get_num_threads()):
             return embedding.embedding(tokens, at)  # which says what is wrong with them

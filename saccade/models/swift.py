@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -41,8 +40,22 @@ def is_plain(block: Block, *, causal: bool = True) -> bool:
         and isinstance(attention.score, ScaledDot)
         and isinstance(attention.positions, Rotary | None)
         and attention.causal == causal
-        and (cross is None or cross.score.scale(cross.key_width) is not None)
+        and (cross is None or _asks_plainly(cross))
     )
+
+
+def _asks_plainly(cross: Attention) -> bool:
+    projected = all(type(map_) is nn.Linear for map_ in (cross.key, cross.value))
+    same = cross.key_width == cross.value_width
+    return projected and same and cross.positions is None and cross.score.scale(cross.key_width) is not None
+
+
+def swift_decoder(plain: TransformerDecoder, ready: TransformerDecoder, precision: Precision) -> nn.Module:
+    """The faster form of a decoder, or its packed copy where there is none."""
+    blocks = plain.stack.blocks
+    crosses = (block.cross for block in blocks if block.cross is not None)
+    alike = len({(each.heads, each.kv_heads, each.key_width) for each in crosses}) <= 1
+    return SwiftDecoder(plain, ready, precision) if alike and all(map(is_plain, blocks)) else ready
 
 
 class SwiftBlock:
@@ -122,25 +135,25 @@ def _asking(cross: Attention) -> Callable[[Tensor, KeyValues], Tensor]:
     return asked
 
 
-def _remembering(
-    crosses: Sequence[Attention], precision: Precision
-) -> Callable[[Memory], tuple[KeyValues, ...]] | None:
-    """What all layers remember, by one product; None where theirs differ in more than their numbers."""
-    maps = [map_ for each in crosses for map_ in (each.key, each.value)]
-    alike = {(each.kv_heads, each.key_width, each.value_width, each.positions is None) for each in crosses}
-    heads, width, other, plain = next(iter(alike))
-    if len(alike) > 1 or width != other or not plain or not all(type(map_) is nn.Linear for map_ in maps):
-        return None
-    project = joint(cast(Sequence[nn.Linear], maps), precision).forward
+class SwiftMemory:
+    """What all layers remember of a memory, by one product: their cells lie side by side as if they were heads of
+    one."""
 
-    def remember(memory: Memory) -> tuple[KeyValues, ...]:
+    def __init__(self, crosses: Sequence[Attention], precision: Precision):
+        self.layers, self.heads, self.width = len(crosses), crosses[0].kv_heads, crosses[0].key_width
+        keys, values = ([cast(nn.Linear, map_) for map_ in maps] for maps in zip(*((e.key, e.value) for e in crosses)))
+        self.project = joint([*keys, *values], precision).forward
+
+    def __call__(self, memory: Memory) -> KeyValues:
         if memory.mask is not None:
             check_mask("the memory's mask", memory.mask, memory.states.shape[:2])
-        found = project(memory.states).unflatten(-1, (len(crosses), 2, heads, width))  # (B, S, layers, 2, H, K)
-        layers = found.permute(2, 3, 0, 4, 1, 5).contiguous().unbind(0)  # (2, B, H, S, K) each
-        return tuple(KeyValues(key, value, memory.mask) for key, value in layers)
+        found = self.project(memory.states).unflatten(-1, (2, -1, self.width))  # (B, S, 2, layers H, K)
+        key, value = found.permute(2, 0, 3, 1, 4).contiguous()  # (B, layers H, S, K) each
+        return KeyValues(key, value, memory.mask)
 
-    return remember
+    def of_layer(self, number: int, all_layers: KeyValues) -> KeyValues:
+        heads = slice(number * self.heads, (number + 1) * self.heads)
+        return KeyValues(all_layers.key[:, heads], all_layers.value[:, heads], all_layers.mask)
 
 
 def _scale(attention: Attention) -> float:
@@ -227,26 +240,28 @@ class SharedCells(Cells):
     Every step adds cells for each live hypothesis; `sees` (R, S) says which of them each has behind it.
     """
 
+    sees: Tensor | None = None  # none, as long as each sentence has one hypothesis: all
+
     def __init__(self, past: Past, steps: int):
         self.others, cells = past.memory  # what the encoder says, and cells of each sentence
-        self.steps, self.width = steps, len(past.position) // cells.rows
-        self.first = past.state.shape[1]
+        self.steps, self.width = steps, len(past.position) // max(cells.rows, 1)
+        self.first = past.used if past.state is None else past.state.shape[1]
         self.filled = self.first + self.width * steps
         self.make_room(cells, ROOM * self.width)
         self.at = _places(past.position, steps)
-        alone = self.width == 1 and self.first == past.used  # and always was: each sees all before it
-        if alone:
-            self.cell, self.sees = past.position, past.state.new_ones(cells.rows, self.filled)
+        if past.state is None and self.width == 1:
+            self.cell, self.causal = past.position, steps > 1 and self.first == 0
+            if steps == 1 or self.causal:
+                return
+            sees = torch.ones(cells.rows, self.filled, dtype=torch.bool)
         else:
             place, own = _own_cells(cells.rows, self.width, steps)
-            self.cell, self.sees = place + self.first, torch.cat([past.state, own], 1)  # (R,), (R, S)
-        self.causal = alone and steps > 1 and self.first == 0
-        if not self.causal and not (alone and steps == 1):
-            self.seen = self.sees
-            if steps == 1:
-                self.mask = self.sees.view(cells.rows, 1, self.width, -1)  # (B, 1, W, S)
-                return
-            asked = self.sees.view(cells.rows, self.width, 1, -1).repeat(1, 1, steps, 1)
+            before = torch.ones(len(own), self.first, dtype=torch.bool) if past.state is None else past.state
+            self.cell, self.sees = place + self.first, torch.cat([before, own], 1)  # (R,), (R, S)
+            sees = self.seen = self.sees
+        self.mask = sees.view(cells.rows, 1, self.width, -1)  # (B, 1, W, S)
+        if steps > 1:
+            asked = sees.view(cells.rows, self.width, 1, -1).repeat(1, 1, steps, 1)
             asked[..., self.first :] &= torch.ones(steps, steps, dtype=torch.bool).tril().repeat(1, self.width)
             self.mask = asked.flatten(1, 2)[:, None]  # (B, 1, W t, S)
 
@@ -259,7 +274,7 @@ class SharedCells(Cells):
         return x if self.width == 1 else x.unflatten(2, (self.width, self.steps)).transpose(1, 2).flatten(0, 1)
 
     def advanced(self, past: Past, steps: int) -> Past:
-        return replace(past.advanced(self.sees, steps), memory=(self.others, self.kept))
+        return Past(self.sees, (self.others, self.kept), past.position + steps, past.used + steps)
 
 
 class SwiftDecoder(nn.Module):
@@ -271,33 +286,32 @@ class SwiftDecoder(nn.Module):
         pairs = zip(plain.stack.blocks, ready.stack.blocks, strict=True)
         self.blocks = [SwiftBlock(number, block, its, precision) for number, (block, its) in enumerate(pairs)]
         crosses = [block.cross for block in plain.stack.blocks if block.cross is not None]
-        self.remember = _remembering(crosses, precision) if crosses else None
+        self.remember = SwiftMemory(crosses, precision) if crosses else None
         self.embedded, norm = SwiftEmbedding(ready.embedding), ready.stack.norm
         self.native = NativeStep(self.embedded, self.blocks, norm) if has_native_step(self.blocks, norm) else None
 
     def forward(self, tokens: Tensor, memory: Memory) -> Tensor:
         return self.ready(tokens, memory)
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def begin(self, memory: Memory, limit: int) -> Past:  # noqa: ARG002 - room is made when it is needed
         like, first = self.ready.embedding.weight, self.blocks[0]
         heads = len(self.blocks) * first.heads[1]
         cells = KeyValues.empty(memory.rows, heads, (first.width, first.width), like, 0)
-        position = like.new_zeros(memory.rows).long()
-        if not self.ready.cross:
+        position = torch.zeros(memory.rows, dtype=torch.long, device=like.device)
+        if self.remember is None:
             return Past(cells, None, position)
-        others = self.ready.remember(memory) if self.remember is None else self.remember(memory)
-        return Past(torch.ones(memory.rows, 0, dtype=torch.bool), (others, cells), position)
+        return Past(None, (self.remember(memory), cells), position)
 
-    @torch.inference_mode()
     def step(self, tokens: Tensor, past: Past) -> tuple[Tensor, Past]:
         steps = tokens.shape[1]
         cells = OwnCells(past, steps) if past.memory is None else SharedCells(past, steps)
         others = None if past.memory is None else past.memory[0]
         if self.native is not None and steps == 1:
             return self.native(tokens, others, cells, past.used + 1), cells.advanced(past, 1)
-        x = self.embedded(tokens, cells.at, past.used + steps)
-        for number, block in enumerate(self.blocks):
-            x = block(x, None if others is None else others[number], cells, cells.at)
-        norm = self.ready.stack.norm
-        return x if norm is None else norm(x), cells.advanced(past, steps)
+        with torch.no_grad():
+            x = self.embedded(tokens, cells.at, past.used + steps)
+            for number, block in enumerate(self.blocks):
+                x = block(x, None if self.remember is None else self.remember.of_layer(number, others), cells, cells.at)
+            norm = self.ready.stack.norm
+            return x if norm is None else norm(x), cells.advanced(past, steps)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from saccade.config.models import TransformerSettings
 from saccade.models.shapes import EncoderDecoder, Memory
-from saccade.models.swift import SwiftDecoder, is_plain
+from saccade.models.swift import swift_decoder
 from saccade.models.swift_encoder import swift_encoder
 from saccade.nn.attention import Attention
 from saccade.nn.cache import KeyValues, Past, capacity_for
@@ -65,7 +65,7 @@ class TransformerDecoder(nn.Module):
 
     def ready(self, packed: TransformerDecoder, precision: Precision) -> nn.Module:
         """The same decoder for writing, with the maps of its packed copy."""
-        return SwiftDecoder(self, packed, precision) if all(map(is_plain, self.stack.blocks)) else packed
+        return swift_decoder(self, packed, precision)
 
     def remember(self, memory: Memory) -> tuple[KeyValues, ...] | None:
         return self.stack.remember(memory.states, memory.mask) if self.cross else None

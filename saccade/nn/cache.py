@@ -85,17 +85,18 @@ class Past:
     position: Tensor  # (R,)
     used: int = 0  # upper bound of position, known without looking at the tensor
 
-    def select(self, rows: Tensor) -> Past:
+    def select(self, rows: Sequence[int]) -> Past:
         """Keep these hypotheses, in this order, with repetitions; nothing is copied when nothing changes."""
-        everyone = torch.arange(len(self.position), device=rows.device)
-        if rows.shape == everyone.shape and torch.equal(rows, everyone):
+        if rows == list(range(len(self.position))):
             return self
-        state = _map_tensors(lambda tensor: tensor.index_select(0, rows), self.state)
-        return replace(self, state=state, position=self.position.index_select(0, rows))
+        chosen = torch.tensor(rows, dtype=torch.long, device=self.position.device)
+        state = _map_tensors(lambda tensor: tensor.index_select(0, chosen), self.state)
+        return Past(state, self.memory, self.position.index_select(0, chosen), self.used)
 
-    def keep(self, sentences: Tensor) -> Past:
+    def keep(self, sentences: Sequence[int]) -> Past:
         """Drop the memory of every other sentence."""
-        return replace(self, memory=_map_tensors(lambda tensor: tensor.index_select(0, sentences), self.memory))
+        chosen = torch.tensor(sentences, dtype=torch.long, device=self.position.device)
+        return replace(self, memory=_map_tensors(lambda tensor: tensor.index_select(0, chosen), self.memory))
 
     @staticmethod
     def joined(pasts: Sequence[Past]) -> Past:
@@ -114,7 +115,7 @@ class Past:
 
     def advanced(self, state: Any, steps: int) -> Past:
         """The past after so many more positions."""
-        return replace(self, state=state, position=self.position + steps, used=self.used + steps)
+        return Past(state, self.memory, self.position + steps, self.used + steps)
 
     def _grown(self, capacity: int) -> Past:
         def grow(leaf: Any) -> Any:

@@ -187,9 +187,7 @@ def prefilled(model: LanguageModel, prompts: Sequence[Sequence[int]], room: int)
         if length:
             _, past = model.step(torch.tensor(rows), past)
         pasts.append(past)
-    place = torch.empty(len(order), dtype=torch.long)
-    place[torch.tensor(order)] = torch.arange(len(order))
-    return Past.joined(pasts).select(place)
+    return Past.joined(pasts).select(sorted(range(len(order)), key=lambda place: order[place]))
 
 
 def cut_at(text: str, stop: Sequence[str]) -> str:

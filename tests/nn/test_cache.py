@@ -75,29 +75,29 @@ def test_nothing_grows_while_there_is_room():
 
 
 def test_select_follows_the_survivors_in_order_and_with_repetition():
-    past, rows = a_past(), torch.tensor([2, 0, 0, 3, 2])
+    past, rows = a_past(), [2, 0, 0, 3, 2]
     chosen = past.select(rows)
     for before, after in zip(pytree.tree_leaves(past.state), pytree.tree_leaves(chosen.state), strict=True):
         assert (before is None and after is None) or torch.equal(after, before[rows])
-    assert torch.equal(chosen.position, rows)
-    assert torch.equal(chosen.state["layers"][0].position, rows)
+    assert chosen.position.tolist() == rows
+    assert chosen.state["layers"][0].position.tolist() == rows
     assert (chosen.memory is past.memory, chosen.used) == (True, 4)
 
 
 def test_select_of_everyone_in_order_copies_nothing():
     past = a_past()
-    assert past.select(torch.arange(4)) is past
+    assert past.select([0, 1, 2, 3]) is past
 
 
 @pytest.mark.parametrize("rows", [[0, 1, 2], [1, 0, 2, 3], [0, 1, 2, 3, 3]])
 def test_select_of_anything_else_is_another_past(rows):
-    chosen = a_past().select(torch.tensor(rows))
+    chosen = a_past().select(rows)
     assert chosen.position.tolist() == rows
 
 
 def test_keep_drops_the_memory_of_other_sentences_and_nothing_else():
     past = a_past()
-    kept = past.keep(torch.tensor([1]))
+    kept = past.keep([1])
     assert torch.equal(kept.memory[0].key, past.memory[0].key[1:])
     assert torch.equal(kept.memory[0].value, past.memory[0].value[1:])
     assert torch.equal(kept.memory[1], past.memory[1][1:])
@@ -107,7 +107,7 @@ def test_keep_drops_the_memory_of_other_sentences_and_nothing_else():
 def test_keep_drops_the_masks_of_other_sentences_too():
     mask = torch.tensor([[True, False], [True, True]])
     past = Past((), KeyValues(*(torch.randn(2, 1, 2, 3) for _ in range(2)), mask), torch.zeros(2, dtype=torch.long))
-    assert past.keep(torch.tensor([1])).memory.mask.tolist() == [[True, True]]
+    assert past.keep([1]).memory.mask.tolist() == [[True, True]]
 
 
 def test_a_past_advances_its_position_and_its_bound_together():

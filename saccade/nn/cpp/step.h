@@ -36,8 +36,7 @@ struct Step {
     int64_t interleaved;    // whether columns 2i and 2i + 1 are turned together; otherwise i and i + head_width / 2
     const int64_t* cell;    // (rows,) into which cell of its sentence each row writes
     const uint8_t* sees;    // (rows, filled), or none: all
-    const float* const* memory_keys;    // of each layer (sentences, heads, cells, head_width), with these strides
-    const float* const* memory_values;
+    const float *memory_keys, *memory_values;  // (sentences, layers heads, cells, head_width), with these strides
     int64_t cells, sentence_stride, head_stride, cell_stride;
     const uint8_t* real;    // (sentences, cells), or none: all
     const Norm* last;       // or none
@@ -219,11 +218,11 @@ static void attend_memory(const Team& team, const Step& step, long layer, Room& 
     const long width = step.head_width, beam = step.rows / step.sentences;
     const auto see = look_of(width);
     each_head(team, step, [&](long row, long head) {
-        const long sentence = row / beam, from = sentence * step.sentence_stride + head * step.head_stride;
-        see(room.projected.data() + (row * step.heads + head) * width, step.memory_keys[layer] + from,
-             step.memory_values[layer] + from, step.cell_stride, step.cells,
-             step.real ? step.real + sentence * step.cells : nullptr, (float)step.cross_scale, width, weights, seen,
-             room.context.data() + (row * step.heads + head) * width);
+        const long sentence = row / beam;
+        const long from = sentence * step.sentence_stride + (layer * step.heads + head) * step.head_stride;
+        see(room.projected.data() + (row * step.heads + head) * width, step.memory_keys + from, step.memory_values + from,
+            step.cell_stride, step.cells, step.real ? step.real + sentence * step.cells : nullptr,
+            (float)step.cross_scale, width, weights, seen, room.context.data() + (row * step.heads + head) * width);
     });
 }
 
