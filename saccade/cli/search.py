@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from saccade.cli import terminal
-from saccade.cli.terminal import RunPath, Step
+from saccade.cli.terminal import Plot, RunPath, Step
 from saccade.errors import SaccadeError
 
 app = typer.Typer()
@@ -22,12 +23,14 @@ def search(
     n: Annotated[int, typer.Option(min=1, help="How many are listed.")] = 5,
     threads: Annotated[int | None, typer.Option(min=1, max=256, help="Threads. (default: as torch finds them)")] = None,
     step: Step = None,
+    out_: Plot = None,
 ) -> None:
     """Rank the images of a folder for a text: cosine and name, the best first."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     from saccade.tasks.contrast import Contrast
 
+    terminal.require_writable(out_)
     predictor = terminal.loaded(run, step, threads)
     if not isinstance(predictor.task, Contrast):
         raise SaccadeError(f"{run} was trained to {predictor.recipe.task.kind}; a run of contrast can search images")
@@ -44,5 +47,21 @@ def search(
                 progress.console.print(f"saccade: {refusal}", style="yellow", markup=False, soft_wrap=True)
     if not found:
         raise SaccadeError(f"{images}: none of the images can be read")
-    for name, cosine in sorted(found, key=lambda each: -each[1])[:n]:
+    best = sorted(found, key=lambda each: -each[1])[:n]
+    for name, cosine in best:
         terminal.out.file.write(f"{cosine:.4f}\t{name}\n")
+    if out_ is not None:
+        _draw(text, images, best, out_)
+
+
+def _draw(text: str, images: Path, best: Sequence[tuple[str, float]], out: Path) -> None:
+    from saccade.data.archives import open_files
+    from saccade.data.images import read_image
+    from saccade.maps.sheet import sheet
+
+    with open_files(images) as files:
+        seen = [
+            (f"{cosine:.2f}  {name}", read_image(files.read(name), name, first_frame=True)) for name, cosine in best
+        ]
+    sheet(text, seen).savefig(out, dpi=110)
+    terminal.note(str(out))
