@@ -140,9 +140,9 @@ class SwiftMemory:
     one."""
 
     def __init__(self, crosses: Sequence[Attention], precision: Precision):
-        self.layers, self.heads, self.width = len(crosses), crosses[0].kv_heads, crosses[0].key_width
-        keys, values = ([cast(nn.Linear, map_) for map_ in maps] for maps in zip(*((e.key, e.value) for e in crosses)))
-        self.project = joint([*keys, *values], precision).forward
+        self.heads, self.width = crosses[0].kv_heads, crosses[0].key_width
+        maps = [*(each.key for each in crosses), *(each.value for each in crosses)]
+        self.project = joint(cast(Sequence[nn.Linear], maps), precision).forward
 
     def __call__(self, memory: Memory) -> KeyValues:
         if memory.mask is not None:
@@ -312,6 +312,7 @@ class SwiftDecoder(nn.Module):
         with torch.no_grad():
             x = self.embedded(tokens, cells.at, past.used + steps)
             for number, block in enumerate(self.blocks):
-                x = block(x, None if self.remember is None else self.remember.of_layer(number, others), cells, cells.at)
+                its = None if self.remember is None or others is None else self.remember.of_layer(number, others)
+                x = block(x, its, cells, cells.at)
             norm = self.ready.stack.norm
             return x if norm is None else norm(x), cells.advanced(past, steps)

@@ -278,7 +278,9 @@ def test_search_ranks_images_and_names_what_it_cannot_read(
 
 def test_search_draws_what_it_found(run: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     picture = tmp_path / "new" / "found.png"
-    code, out, _ = saccade(monkeypatch, "search", str(run), "a $red_ circle", str(folder), "--n", "7", "--out", str(picture))
+    code, out, _ = saccade(
+        monkeypatch, "search", str(run), "a $red_ circle", str(folder), "--n", "7", "--out", str(picture)
+    )
     assert code == 0 and len(out.splitlines()) == 7
     with Image.open(picture) as drawn_:
         assert drawn_.width > 900 and np.asarray(drawn_.convert("L")).std() > 5
