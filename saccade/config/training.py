@@ -30,7 +30,7 @@ class ScheduleSettings(Settings):
     kind: Literal["constant", "inverse_sqrt", "cosine"] = "inverse_sqrt"
     warmup: Count = 200
     floor: Share = 0.0  # share of the rate that cosine ends with
-    restart: Positive | None = None  # cosine ends at this step, and begins once more from the full rate
+    restart: Positive | None = None  # cosine ends at this step and begins once more, where there are more steps
 
 
 class TrainSettings(Settings):

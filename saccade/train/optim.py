@@ -98,7 +98,7 @@ def rate_at(step: int, steps: int, settings: ScheduleSettings) -> float:
     if settings.kind == "inverse_sqrt":
         return math.sqrt(max(settings.warmup, 1) / step)
     begun, ends = settings.warmup, steps
-    if settings.restart is not None:  # once more from the top (Loshchilov and Hutter 2017)
+    if settings.restart is not None and settings.restart < steps:  # once more from the top (Loshchilov and Hutter 2017)
         begun, ends = (begun, settings.restart) if step <= settings.restart else (settings.restart, steps)
     progress = min(1.0, (step - begun) / max(ends - begun, 1))
     return settings.floor + (1 - settings.floor) * (1 + math.cos(math.pi * progress)) / 2

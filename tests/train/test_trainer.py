@@ -129,6 +129,7 @@ def test_schedules_rise_in_a_line_and_fall_as_they_say() -> None:
     once = ScheduleSettings(kind="cosine", warmup=100)
     assert [rate_at(n, 2100, again) for n in range(1, 1101)] == [rate_at(n, 1100, once) for n in range(1, 1101)]
     assert [rate_at(step, 2100, again) for step in (1101, 1600, 2100)] == pytest.approx([1.0, 0.5, 0.0], abs=1e-5)
+    assert [rate_at(n, 1000, again) for n in range(1, 1001)] == [rate_at(n, 1000, once) for n in range(1, 1001)]
     assert rate_at(1, 10, constant) == rate_at(10, 10, constant) == 1.0
 
 
