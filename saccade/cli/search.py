@@ -57,11 +57,11 @@ def search(
 def _draw(text: str, images: Path, best: Sequence[tuple[str, float]], out: Path) -> None:
     from saccade.data.archives import open_files
     from saccade.data.images import read_image
+    from saccade.maps.render import save_figure
     from saccade.maps.sheet import sheet
 
     with open_files(images) as files:
-        seen = [
-            (f"{cosine:.2f}  {name}", read_image(files.read(name), name, first_frame=True)) for name, cosine in best
-        ]
-    sheet(text, seen).savefig(out, dpi=110)
+        lines = [f"{cosine:.2f}  {name}" for name, cosine in best]
+        photos = (read_image(files.read(name), name, first_frame=True) for name, _ in best)
+        save_figure(sheet(text, lines, photos), out)
     terminal.note(str(out))

@@ -6,15 +6,19 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from saccade.errors import SaccadeError
 from saccade.maps.axes import AttentionMap, Axis, Frames, Grid, Groups, Steps, Tokens
 from saccade.maps.figure import figure_of
 from saccade.maps.text import to_text
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 __all__ = [
     "AttentionMap", "Axis", "Frames", "Grid", "Groups", "Steps", "Tokens",
-    "figure_of", "save_maps", "to_json", "to_text",
+    "figure_of", "save_figure", "save_maps", "to_json", "to_text",
 ]  # fmt: skip
 
 WHOLE = (".html", ".json")  # of these one chooses afterwards: they hold every head
@@ -42,7 +46,11 @@ def save_maps(maps: Sequence[AttentionMap], path: str | Path, *, every_head: boo
 
         path.write_text(to_html(maps), encoding="utf-8", newline="\n")
         return
-    figure = figure_of(maps, every_head=every_head)
+    save_figure(figure_of(maps, every_head=every_head), path)
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """However large it is."""
     width, height = figure.get_size_inches()
     figure.savefig(path, dpi=min(DOTS, SIDE / max(width, height), math.sqrt(AREA / (width * height))))
 

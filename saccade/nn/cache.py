@@ -87,7 +87,7 @@ class Past:
 
     def select(self, rows: Sequence[int]) -> Past:
         """Keep these hypotheses, in this order, with repetitions; nothing is copied when nothing changes."""
-        if rows == list(range(len(self.position))):
+        if list(rows) == list(range(len(self.position))):
             return self
         chosen = torch.tensor(rows, dtype=torch.long, device=self.position.device)
         state = _map_tensors(lambda tensor: tensor.index_select(0, chosen), self.state)
