@@ -23,9 +23,9 @@ from saccade.decode.methods import Greedy, Live, Method
 from saccade.decode.rules import Rule
 from saccade.errors import SaccadeError
 from saccade.nn.cache import Past
-from saccade.nn.native import Continuations, log_probabilities
+from saccade.nn.native import Continuations
 
-Step = Callable[[Tensor, Past], tuple[Tensor, Past]]  # tokens (R, t), past -> logits (R, V), past
+Step = Callable[[Tensor, Past], tuple[Tensor, Past]]  # tokens (R, t), past -> log-probabilities (R, V), past
 Stop = Callable[[Sequence[int]], bool]
 Stopped = Literal["eos", "stop", "length", "constraint"]
 
@@ -72,8 +72,8 @@ def search(
     last = [start] * count if isinstance(start, int) else list(start)
     while live.score:
         # what the model says, what the rules leave of it, what the method makes of that
-        logits, past = step(torch.from_numpy(np.array(last)[:, None]).to(device), past)
-        log_p = log_probabilities(logits)
+        tokens = torch.from_numpy(np.array(last)[:, None])
+        log_p, past = step(tokens if device.type == "cpu" else tokens.to(device), past)
         for rule in rules:
             rule(live, log_p)
         found = method.candidates(live, log_p)

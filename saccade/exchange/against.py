@@ -150,7 +150,7 @@ class Graphs:
         memory = {name: each.repeat_interleave(fold, 0).numpy() for name, each in past.memory.items()}
         states = {name: each.numpy() for name, each in past.state.items()}
         logits, following = self.writer.step(tokens.numpy(), memory, states)
-        return torch.from_numpy(logits), past.advanced(_tensors(following), tokens.shape[1])
+        return torch.from_numpy(logits).log_softmax(-1), past.advanced(_tensors(following), tokens.shape[1])
 
 
 def _tensors(arrays: Any) -> Any:

@@ -122,7 +122,8 @@ class DecoderGraph(nn.Module):
         state, position = self.states.filled(behind[count:])
         state = _map_caches(lambda cache: Growing(cache.key, cache.value), state)
         past = GrowingPast(state, self.memory.filled(behind[:count]), position)
-        logits, past = self.model.step(tokens, past)
+        states, past = self.model.decoder.step(tokens, past)
+        logits = self.model.output(states[:, -1])
         state = _map_caches(lambda cache: KeyValues(cache.written[-1].key, cache.written[-1].value), past.state)
         return (logits, *self.states.of((state, past.position)))
 

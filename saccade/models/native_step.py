@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import sys
 from typing import TYPE_CHECKING
 
 import torch
@@ -68,6 +69,8 @@ class NativeStep:
         modules = [*(block.ready for block in blocks), *([] if norm is None else [norm])]
         self.held = (blocks, [each.detach() for module in modules for each in module.parameters()])
         self.embedding, self.table = embedding, embedding.embedding.weight.detach().contiguous()
+        self.places: Tensor | None = None
+        self.reach = 0  # as far as these places are known; none are needed: without an end
         self.step = made.transformer_step
         self.blocks = (Block * len(blocks))(*map(_block, blocks))
         self.last = None if norm is None else _norm(norm)
@@ -84,31 +87,46 @@ class NativeStep:
             hidden=_native(first.ready.feed_forward.expand).outputs,
             scale=first.scale,
             cross_scale=0.0 if cross is None else cross.score.scale(cross.key_width),
+            table=self.table.data_ptr(),
+            table_scale=embedding.scale,
+            words=len(self.table),
             interleaved=self.positions is not None and self.positions.layout == "interleaved",
             last=None if self.last is None else ctypes.addressof(self.last),
         )
 
-    def __call__(self, tokens: Tensor, memory: KeyValues | None, cells: Cells, longest: int) -> Tensor:
-        """Tokens (R, t), all before `longest` -> (R, t, D); each is a row of the step."""
-        step, embedding = Step.from_buffer_copy(self.common), self.embedding
-        kept, cell, at = cells.kept, cells.cell, cells.at.contiguous()
-        if tokens.shape != at.shape:
-            raise ValueError(f"{tuple(tokens.shape)} tokens do not fit a past of {tuple(at.shape)} rows and positions")
-        if embedding.reaches(longest):
-            tokens, places = tokens.long().contiguous(), embedding.places(longest)
-            x = self.table.new_empty(*tokens.shape, self.common.width)
-            step.tokens, step.table, step.table_scale = tokens.data_ptr(), self.table.data_ptr(), embedding.scale
-            step.words, step.places, step.at = len(self.table), pointer(places), at.data_ptr()
+    def __call__(
+        self,
+        tokens: Tensor,
+        memory: KeyValues | None,
+        cells: Cells,
+        longest: int,
+        predict: NativeLinear | None = None,
+    ) -> Tensor:
+        """Tokens (R, t), all before `longest`, each a row of the step -> states (R, t, D), or (R, 1) -> what `predict`
+        makes of them: log-probabilities (R, V)."""
+        kept, at = cells.kept, cells.position
+        if tokens.numel() != len(at) or not tokens.is_cpu:
+            told = f"{tuple(tokens.shape)} tokens on {tokens.device}"
+            raise ValueError(f"{told} do not fit a past of {len(at)} rows on the processor")
+        known, x = longest <= self.reach or self._reaches(longest), None
+        step = Step.from_buffer_copy(self.common)
+        step.rows, step.sentences, step.at = len(at), kept.rows, at.data_ptr()
+        if known:
+            tokens = tokens.long().contiguous()
+            step.tokens = tokens.data_ptr()
         else:
-            x = embedding(tokens, at, longest).contiguous()
-        if x.dtype != torch.float32 or x.device.type != "cpu" or tokens.device.type != "cpu":
-            raise ValueError(f"a step needs float32 vectors on the processor; got {x.dtype} on {tokens.device}")
-        step.rows, step.sentences, step.x = tokens.numel(), kept.rows, x.data_ptr()
+            x = self.embedding(tokens, at.view(tokens.shape), longest).float().contiguous()
+        if predict is None:
+            y = x = torch.empty(*tokens.shape, step.width) if x is None else x
+        else:
+            y = torch.empty(step.rows, predict.outputs)
+            step.predict, step.log_p = predict.address, y.data_ptr()
+        step.x = pointer(x)
         step.keys, step.values = kept.key.data_ptr(), kept.value.data_ptr()
         step.capacity, step.filled = len(kept), cells.filled
-        step.cell, step.sees = cell.data_ptr(), pointer(cells.seen)
+        step.cell, step.sees = cells.cell.data_ptr(), pointer(cells.seen)
         if self.positions is not None:
-            sine, cosine = (wave.to(x.dtype).contiguous() for wave in self.positions.waves(at.flatten()))
+            sine, cosine = (wave.float().contiguous() for wave in self.positions.waves(at))
             step.sine, step.cosine = sine.data_ptr(), cosine.data_ptr()
         if memory is not None:
             real = None if memory.mask is None else memory.mask.contiguous()
@@ -117,8 +135,17 @@ class NativeStep:
             step.sentence_stride, step.head_stride, step.cell_stride, _ = memory.key.stride()
             step.real = pointer(real)
         if not self.step(self.blocks, ctypes.byref(step), torch.get_num_threads()):
-            return embedding.embedding(tokens, at)  # which says what is wrong with them
-        return x
+            self.embedding.embedding(tokens, at.view(tokens.shape))  # which says what is wrong with them
+        return y
+
+    def _reaches(self, longest: int) -> bool:
+        """Whether tables know all places before `longest`, which steps are then told."""
+        if not self.embedding.reaches(longest):
+            return False
+        self.places = self.embedding.places(longest)
+        self.common.places = pointer(self.places)
+        self.reach = sys.maxsize if self.places is None else len(self.places)
+        return True
 
 
 def has_native_step(blocks: list[SwiftBlock], norm: nn.Module | None) -> bool:
@@ -189,4 +216,4 @@ def _native(packed: nn.Module) -> NativeLinear:
 
 
 def _address(packed: nn.Module) -> int:
-    return ctypes.addressof(_native(packed).map)
+    return _native(packed).address

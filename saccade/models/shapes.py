@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from saccade.nn.cache import Past
 from saccade.nn.layers import Output, xavier
+from saccade.nn.native import log_probabilities
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,14 @@ class Decoder(Protocol):
     def step(self, tokens: Tensor, past: Past) -> tuple[Tensor, Past]: ...  # (R, t) -> (R, t, D)
 
 
+def _predicted(decoder: Any, output: nn.Module, tokens: Tensor, past: Past) -> tuple[Tensor, Past]:
+    """Log-probabilities (R, V) of what follows the new tokens (R, t)."""
+    if hasattr(decoder, "predict") and (found := decoder.predict(output, tokens, past)) is not None:
+        return found
+    states, past = decoder.step(tokens, past)
+    return log_probabilities(output(states[:, -1])), past
+
+
 class EncoderDecoder(nn.Module):
     """p(y | x) = prod_t p(y_t | y_<t, memory of x): translation, captioning, transcription."""
 
@@ -76,9 +85,8 @@ class EncoderDecoder(nn.Module):
         return self.decoder.begin(memory, limit)
 
     def step(self, tokens: Tensor, past: Past) -> tuple[Tensor, Past]:
-        """Logits (R, V) after the last of the new tokens (R, t)."""
-        states, past = self.decoder.step(tokens, past)
-        return self.output(states[:, -1]), past
+        """Log-probabilities (R, V) of what follows the new tokens (R, t)."""
+        return _predicted(self.decoder, self.output, tokens, past)
 
 
 class Ensemble(nn.Module):
@@ -100,10 +108,10 @@ class Ensemble(nn.Module):
         return self._joined([member.begin(own, limit) for member, own in zip(self.members, memory, strict=True)])
 
     def step(self, tokens: Tensor, past: Past) -> tuple[Tensor, Past]:
-        """Log-probabilities (R, V), which are logits as good as any."""
+        """Log-probabilities (R, V) of what follows the new tokens (R, t)."""
         parts = [replace(past, state=state, memory=own) for state, own in zip(past.state, past.memory, strict=True)]
         found = [member.step(tokens, part) for member, part in zip(self.members, parts, strict=True)]
-        log_p = torch.stack([logits.log_softmax(-1) for logits, _ in found])  # (members, R, V)
+        log_p = torch.stack([its for its, _ in found])  # (members, R, V)
         return log_p.logsumexp(0) - math.log(len(found)), self._joined([part for _, part in found])
 
     @staticmethod
@@ -125,9 +133,8 @@ class LanguageModel(nn.Module):
         return self.decoder.begin(self._nothing(rows), limit)
 
     def step(self, tokens: Tensor, past: Past) -> tuple[Tensor, Past]:
-        """Logits (R, V) after the last of the new tokens (R, t)."""
-        states, past = self.decoder.step(tokens, past)
-        return self.output(states[:, -1]), past
+        """Log-probabilities (R, V) of what follows the new tokens (R, t)."""
+        return _predicted(self.decoder, self.output, tokens, past)
 
     def _nothing(self, rows: int) -> Memory:
         return Memory.nothing(rows, self.output.weight)

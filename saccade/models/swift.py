@@ -18,7 +18,7 @@ from saccade.models.shapes import Memory
 from saccade.nn.attention import Attention, check_mask, fused
 from saccade.nn.cache import KeyValues, Past
 from saccade.nn.layers import FeedForward, Residual
-from saccade.nn.packed import Precision, joint
+from saccade.nn.packed import PackedOutput, Precision, joint
 from saccade.nn.positions import Rotary
 from saccade.nn.scores import ScaledDot
 from saccade.nn.stack import Block
@@ -169,11 +169,21 @@ class Cells:
     kept: KeyValues  # (N, layers G, S, K), N rows or sentences
     first: int  # cells filled before this step ...
     filled: int  # ... and after it
-    at: Tensor  # (R, t), where the new positions stand
-    mask: Tensor | None = None  # none: all that are filled ...
-    causal: bool = False  # ... or, of new ones, those before
+    position: Tensor  # (R,), where the first new one of each row stands
+    steps: int  # new ones of each row
+    causal: bool = False  # whether all are new, and each sees those before
     cell: Tensor  # (R,), of a single new position, where it is written ...
     seen: Tensor | None = None  # ... and (R, S) what it may look at, none: all that are filled
+
+    @functools.cached_property
+    def at(self) -> Tensor:
+        """Where all new ones stand, (R, t)."""
+        return self.position[:, None] + torch.arange(self.steps)
+
+    @functools.cached_property
+    def mask(self) -> Tensor | None:
+        """What the new ones may look at, as torch asks for it; our own code does not."""
+        return None
 
     def make_room(self, cells: KeyValues, by: int) -> None:
         """What a beam or a longer text needs is made in steps, so that little is copied and little lies idle."""
@@ -197,32 +207,39 @@ class Cells:
         return x
 
 
-def _places(position: Tensor, steps: int) -> Tensor:
-    """Where the new positions stand: (R,) -> (R, t)."""
-    return position[:, None] if steps == 1 else position[:, None] + torch.arange(steps)
-
-
-@functools.lru_cache(maxsize=64)
-def _own_cells(sentences: int, width: int, steps: int) -> tuple[Tensor, Tensor]:
-    """Of `width` hypotheses of each sentence, which take `steps` new cells each: the first one's place (R,), for single
-    steps, and which of the new ones each sees (R, W t)."""
+@functools.lru_cache(maxsize=256)
+def _own_cells(sentences: int, width: int, steps: int, first: int) -> tuple[Tensor, Tensor]:
+    """Of `width` hypotheses of each sentence, which take `steps` new cells each from `first` on: where each begins (R,)
+    and which of the new ones it sees (R, W t)."""
     own = torch.eye(width, dtype=torch.bool).repeat_interleave(steps, 1)
-    return torch.arange(width).repeat(sentences), own.repeat(sentences, 1)
+    return first + steps * torch.arange(width).repeat(sentences), own.repeat(sentences, 1)
+
+
+@functools.lru_cache(maxsize=256)
+def _standing(rows: int, at: int) -> Tensor:
+    """The position (R,) of rows that all stand at the same place: a sum of tensors would take ten times as long."""
+    return torch.full((rows,), at)
 
 
 class OwnCells(Cells):
     """Every row has its own: those of a language model, whose prompts may have several lengths."""
 
     def __init__(self, past: Past, steps: int):
+        self.position, self.steps = past.position, steps
         self.first, self.filled = past.used, past.used + steps
         self.make_room(past.state, ROOM)
-        self.at = _places(past.position, steps)
         self.even = bool((past.position == past.used).all())
         self.causal = steps > 1 and past.used == 0
         self.cell = past.position
-        if not self.causal and (steps > 1 or not self.even):
-            earlier = torch.arange(self.filled) <= self.at[..., None]  # (R, t, S)
-            self.mask, self.seen = earlier[:, None], earlier[:, 0]
+        if not self.even:
+            self.seen = torch.arange(self.filled) <= self.position[:, None]
+
+    @functools.cached_property
+    def mask(self) -> Tensor | None:
+        """(R, 1, t, S)."""
+        if self.causal or (self.steps == 1 and self.even):
+            return None
+        return (torch.arange(self.filled) <= self.at[..., None])[:, None]
 
     def put(self, cells: Tensor, new: Tensor) -> None:
         if self.even:
@@ -237,33 +254,34 @@ class OwnCells(Cells):
 class SharedCells(Cells):
     """A sentence's hypotheses share theirs like a memory: a beam copies none.
 
-    Every step adds cells for each live hypothesis; `sees` (R, S) says which of them each has behind it.
+    Every step adds cells for each live hypothesis; `seen` says which of them each has behind it: all, as long as each
+    sentence has one hypothesis.
     """
-
-    sees: Tensor | None = None  # none, as long as each sentence has one hypothesis: all
 
     def __init__(self, past: Past, steps: int):
         self.others, cells = past.memory  # what the encoder says, and cells of each sentence
-        self.steps, self.width = steps, len(past.position) // max(cells.rows, 1)
+        self.position, self.steps = past.position, steps
+        self.width = len(self.position) // max(cells.rows, 1)
         self.first = past.used if past.state is None else past.state.shape[1]
         self.filled = self.first + self.width * steps
         self.make_room(cells, ROOM * self.width)
-        self.at = _places(past.position, steps)
         if past.state is None and self.width == 1:
             self.cell, self.causal = past.position, steps > 1 and self.first == 0
-            if steps == 1 or self.causal:
-                return
-            sees = torch.ones(cells.rows, self.filled, dtype=torch.bool)
         else:
-            place, own = _own_cells(cells.rows, self.width, steps)
+            self.cell, own = _own_cells(cells.rows, self.width, steps, self.first)
             before = torch.ones(len(own), self.first, dtype=torch.bool) if past.state is None else past.state
-            self.cell, self.sees = place + self.first, torch.cat([before, own], 1)  # (R,), (R, S)
-            sees = self.seen = self.sees
-        self.mask = sees.view(cells.rows, 1, self.width, -1)  # (B, 1, W, S)
-        if steps > 1:
-            asked = sees.view(cells.rows, self.width, 1, -1).repeat(1, 1, steps, 1)
-            asked[..., self.first :] &= torch.ones(steps, steps, dtype=torch.bool).tril().repeat(1, self.width)
-            self.mask = asked.flatten(1, 2)[:, None]  # (B, 1, W t, S)
+            self.seen = torch.cat([before, own], 1)
+
+    @functools.cached_property
+    def mask(self) -> Tensor | None:
+        """(B, 1, W t, S)."""
+        if self.causal or (self.steps == 1 and self.seen is None):
+            return None
+        sentences = self.kept.rows
+        seen = torch.ones(sentences, self.filled, dtype=torch.bool) if self.seen is None else self.seen
+        asked = seen.view(sentences, self.width, 1, -1).repeat(1, 1, self.steps, 1)
+        asked[..., self.first :] &= torch.ones(self.steps, self.steps, dtype=torch.bool).tril().repeat(1, self.width)
+        return asked.flatten(1, 2)[:, None]
 
     def fold(self, x: Tensor) -> Tensor:
         """(B W, H, t, K) -> (B, H, W t, K)."""
@@ -274,7 +292,8 @@ class SharedCells(Cells):
         return x if self.width == 1 else x.unflatten(2, (self.width, self.steps)).transpose(1, 2).flatten(0, 1)
 
     def advanced(self, past: Past, steps: int) -> Past:
-        return Past(self.sees, (self.others, self.kept), past.position + steps, past.used + steps)
+        used = past.used + steps
+        return Past(self.seen, (self.others, self.kept), _standing(len(past.position), used), used)
 
 
 class SwiftDecoder(nn.Module):
@@ -305,8 +324,7 @@ class SwiftDecoder(nn.Module):
 
     def step(self, tokens: Tensor, past: Past) -> tuple[Tensor, Past]:
         steps = tokens.shape[1]
-        cells = OwnCells(past, steps) if past.memory is None else SharedCells(past, steps)
-        others = None if past.memory is None else past.memory[0]
+        cells, others = self._cells(past, steps)
         if self.native is not None and steps == 1:
             return self.native(tokens, others, cells, past.used + 1), cells.advanced(past, 1)
         with torch.no_grad():
@@ -316,3 +334,17 @@ class SwiftDecoder(nn.Module):
                 x = block(x, its, cells, cells.at)
             norm = self.ready.stack.norm
             return x if norm is None else norm(x), cells.advanced(past, steps)
+
+    def predict(self, output: nn.Module, tokens: Tensor, past: Past) -> tuple[Tensor, Past] | None:
+        """Log-probabilities (R, V) of what follows single tokens (R, 1), where that takes one call."""
+        its = output.linear.native if isinstance(output, PackedOutput) else None
+        if self.native is None or its is None or tokens.shape[1] > 1:
+            return None
+        cells, others = self._cells(past, 1)
+        return self.native(tokens, others, cells, past.used + 1, its), cells.advanced(past, 1)
+
+    def _cells(self, past: Past, steps: int) -> tuple[OwnCells | SharedCells, KeyValues | None]:
+        if past.memory is None:
+            return OwnCells(past, steps), None
+        cells = SharedCells(past, steps)
+        return cells, cells.others

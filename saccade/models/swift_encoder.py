@@ -65,6 +65,5 @@ class WholeCells(Cells):
         first = blocks[0]
         shape = (sentences, len(blocks) * first.heads[1], self.filled, first.width)
         self.kept = KeyValues(torch.empty(shape), torch.empty(shape))
-        self.at = torch.arange(self.filled).repeat(sentences, 1)
-        self.cell = self.at.flatten()
+        self.position = self.cell = torch.arange(self.filled).repeat(sentences)
         self.seen = None if mask is None else mask.repeat_interleave(self.filled, 0)

@@ -75,7 +75,7 @@ class Step(ctypes.Structure):
         ("interleaved", ctypes.c_int64),
         *((name, ctypes.c_void_p) for name in ("cell", "sees", "memory_keys", "memory_values")),
         *((name, ctypes.c_int64) for name in ("cells", "sentence_stride", "head_stride", "cell_stride")),
-        *((name, ctypes.c_void_p) for name in ("real", "last")),
+        *((name, ctypes.c_void_p) for name in ("real", "last", "predict", "log_p")),
     )
 
 
@@ -134,7 +134,7 @@ def _declared(made: ctypes.CDLL) -> ctypes.CDLL:
         getattr(made, name).argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
     made.apply.argtypes = [*[ctypes.c_void_p] * 3, ctypes.c_int64, ctypes.c_int64]
     made.transformer_step.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]
-    made.log_softmax.argtypes = [ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 3]
+    made.log_softmax.argtypes = [ctypes.c_void_p, *[ctypes.c_int64] * 3]
     pointers, numbers = [ctypes.c_void_p], [ctypes.c_int64]
     made.continuations.argtypes = [*2 * pointers, *5 * numbers, *5 * pointers, *numbers]
     for name in ("pack_floats", "pack_bytes", "apply", "log_softmax", "continuations"):
@@ -162,7 +162,7 @@ class NativeLinear:
             self.packed = torch.empty(panels * made.panel() * inputs, dtype=torch.float32)
             made.pack_floats(weight.data_ptr(), self.packed.data_ptr(), outputs, inputs)
         self.map = Map(inputs, outputs, in_bytes, *map(pointer, (self.packed, self.scale, self.bias)))
-        self._address, self._apply = ctypes.addressof(self.map), made.apply
+        self.address, self._apply = ctypes.addressof(self.map), made.apply
 
     def __call__(self, x: Tensor) -> Tensor:
         if x.dtype != torch.float32 or x.device.type != "cpu" or x.shape[-1] != self.map.inputs:
@@ -170,7 +170,7 @@ class NativeLinear:
             raise ValueError(f"needs float32 vectors of {self.map.inputs} numbers on the processor; got {told}")
         x = x.contiguous()
         y = x.new_empty(*x.shape[:-1], self.outputs)
-        self._apply(self._address, x.data_ptr(), y.data_ptr(), x.numel() // x.shape[-1], torch.get_num_threads())
+        self._apply(self.address, x.data_ptr(), y.data_ptr(), x.numel() // x.shape[-1], torch.get_num_threads())
         return y
 
 
@@ -180,7 +180,7 @@ def log_probabilities(logits: Tensor) -> Tensor:
     locked = logits.is_inference()  # torch would let no rule write to it
     if locked or not _is_plain(logits) or (made := library()) is None:
         return logits.log_softmax(-1)
-    made.log_softmax(logits.data_ptr(), logits.data_ptr(), *logits.shape, torch.get_num_threads())
+    made.log_softmax(logits.data_ptr(), *logits.shape, torch.get_num_threads())
     return logits
 
 
@@ -198,30 +198,31 @@ def continuations(log_p: Tensor, score: Sequence[float], width: int, *, each: in
     """The `count` best of all ways to go on for each sentence, best first, NaN before all: a sentence has `width` rows
     of log_p (R, V), which stand at these scores and offer their `each` best words. A single one is the first of its
     equals."""
-    sentences = len(score) // width
-    if log_p.shape[:-1] != (len(score),) or not (each <= log_p.shape[-1] and count <= width * each):
+    (rows, words), sentences = log_p.shape, len(score) // width
+    if rows != len(score) or each > words or count > width * each:
         asked = f"{count} of {each} words of each of {width} rows for {len(score)} scores"
         raise ValueError(f"log-probabilities {tuple(log_p.shape)} cannot give {asked}")
     if not _is_plain(log_p) or (made := library()) is None:
         return _continuations(log_p, score, sentences, each, count)
     found = sentences * count
     # arrays of Python's own are made and read in a tenth of the time of tensors
-    scores, places, sums = (
-        array("d", score),
-        array("q", bytes(16 * found)),
-        array("d", bytes(16 * found + 8 * len(score))),
-    )
+    scores, places, sums = array("d", score), array("q", bytes(16 * found)), array("d", bytes(16 * found + 8 * rows))
     row, sum_ = places.buffer_info()[0], sums.buffer_info()[0]
-    sizes = sentences, width, log_p.shape[1], each, count
     to = row, row + 8 * found, sum_, sum_ + 8 * found, sum_ + 16 * found
+    sizes = sentences, width, words, each, count
     made.continuations(log_p.data_ptr(), scores.buffer_info()[0], *sizes, *to, torch.get_num_threads())
+    where, values = places.tolist(), sums.tolist()
 
-    def of_sentences(numbers: array, first: int) -> list[list[Any]]:
-        flat = numbers[first : first + found].tolist()
-        return [flat[i : i + count] for i in range(0, found, count)]
+    def of_sentences(numbers: list[Any], first: int) -> list[list[Any]]:
+        return [numbers[i : i + count] for i in range(first, first + found, count)]
 
-    rows, words, chosen, totals = (of_sentences(numbers, first) for numbers in (places, sums) for first in (0, found))
-    return Continuations(rows, words, chosen, totals, sums[2 * found :].tolist())
+    return Continuations(
+        row=of_sentences(where, 0),
+        word=of_sentences(where, found),
+        log_p=of_sentences(values, 0),
+        score=of_sentences(values, found),
+        highest=values[2 * found :],
+    )
 
 
 def _continuations(log_p: Tensor, score: Sequence[float], sentences: int, each: int, count: int) -> Continuations:

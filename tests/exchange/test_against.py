@@ -105,4 +105,4 @@ def test_what_can_only_be_asked_on_drawn_inputs_is_found_out_too(tmp_path: Path)
     (same,) = against(api.load(tmp_path / "run"), tmp_path / "graphs", ["ab"])
     (different,) = against(api.load(tmp_path / "other"), tmp_path / "graphs", ["ab"])
     assert same.holds and "checked against onnxruntime" in same.name
-    assert not different.holds and "has other logits" in different.name
+    assert not different.holds and "has other log-probabilities" in different.name

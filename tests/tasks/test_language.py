@@ -103,10 +103,10 @@ def test_prompts_of_different_lengths_are_read_without_padding(run: Path) -> Non
     rows = [[5, 6, 7, 8], [9], [], [7, 8]]
     past = prefilled(predictor.model, rows, 4)
     assert past.position.tolist() == [4, 1, 0, 2]
-    logits, _ = predictor.model.step(torch.tensor([[6]] * 4), past)
+    log_p, _ = predictor.model.step(torch.tensor([[6]] * 4), past)
     for row, prompt in enumerate(rows):
         whole = predictor.model.output(predictor.model(torch.tensor([[*prompt, 6]])))[0, -1]
-        torch.testing.assert_close(logits[row], whole, rtol=0, atol=1e-4)
+        torch.testing.assert_close(log_p[row], whole.log_softmax(-1), rtol=0, atol=1e-4)
 
 
 def test_beyond_its_window_a_text_slides_or_stops(run: Path) -> None:

@@ -26,7 +26,7 @@ struct Step {
     int64_t words;
     const float* places;    // ... plus the row of its place, or none
     const int64_t* at;      // (rows,)
-    float* x;               // (rows, width), in and out
+    float* x;               // (rows, width), in and out, or none: tokens are given, and log_p is asked for
     float *keys, *values;   // (sentences, layers groups, capacity, head_width)
     int64_t capacity, filled;
     const float *sine, *cosine;  // (rows, head_width / 2) by which queries and keys are turned, or none
@@ -37,9 +37,11 @@ struct Step {
     int64_t cells, sentence_stride, head_stride, cell_stride;
     const uint8_t* real;    // (sentences, cells), or none: all
     const Norm* last;       // or none
+    const Map* predict;     // or none: what of the last x makes ...
+    float* log_p;           // ... log-probabilities (rows, words to predict)
 };
 
 struct Room {
-    std::vector<float> hidden, projected, context;
+    std::vector<float> x, hidden, projected, context;
     Quantised quantised;
 };

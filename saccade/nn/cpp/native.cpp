@@ -66,19 +66,10 @@ void apply(const Map* map, const float* x, float* y, int64_t rows, int64_t threa
     Team{omp_get_thread_num(), omp_get_num_threads(), shared}.apply(*map, x, y, rows);
 }
 
-// y = x - log sum exp x, row by row.
-void log_softmax(const float* x, float* y, int64_t rows, int64_t width, int64_t threads) {
-#pragma omp parallel for num_threads(threads) if (rows * width > (1 << 16))
-    for (long row = 0; row < rows; row++) {
-        const float* line = x + row * width;
-        float largest = -INFINITY, total = 0.0f;
-#pragma omp simd reduction(max : largest)
-        for (long i = 0; i < width; i++) largest = line[i] > largest ? line[i] : largest;
-#pragma omp simd reduction(+ : total)
-        for (long i = 0; i < width; i++) total += exponential(line[i] - largest);
-        const float log_sum = largest + logf(total);
-        for (long i = 0; i < width; i++) y[row * width + i] = line[i] - log_sum;
-    }
+void log_softmax(float* x, int64_t rows, int64_t width, int64_t threads) {
+    Quantised unused;
+#pragma omp parallel num_threads(threads) if (rows * width > (1 << 16))
+    log_softmax(Team{omp_get_thread_num(), omp_get_num_threads(), unused}, x, rows, width);
 }
 
 // The best ways to go on for each sentence, whose `width` hypotheses have these scores: `count` of the `each` best words

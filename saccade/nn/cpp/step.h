@@ -50,6 +50,20 @@ static void embed(const Team& team, const Step& step) {
     team.wait();
 }
 
+// x - log sum exp x, in place of x.
+static void log_softmax(const Team& team, float* x, long rows, long width) {
+    const Share own = team.of(rows);
+    for (long row = own.first; row < own.last; row++) {
+        float *line = x + row * width, largest = -INFINITY, total = 0.0f;
+#pragma omp simd reduction(max : largest)
+        for (long i = 0; i < width; i++) largest = line[i] > largest ? line[i] : largest;
+#pragma omp simd reduction(+ : total)
+        for (long i = 0; i < width; i++) total += exponential(line[i] - largest);
+        const float log_sum = largest + logf(total);
+        for (long i = 0; i < width; i++) line[i] -= log_sum;
+    }
+}
+
 // Whether all tokens have a row in the table: nothing is done where one has not.
 static bool run(const Block* blocks, const Step* given, int threads) {
     for (long row = 0; given->tokens && row < given->rows; row++)
@@ -57,9 +71,11 @@ static bool run(const Block* blocks, const Step* given, int threads) {
     if (!given->rows) return true;
     thread_local Room room_of_thread;
     Room& room = room_of_thread;
-    const Step step = *given;
+    Step step = *given;
     const long rows = step.rows, all = (step.heads + 2 * step.groups) * step.head_width;
     const long widest = std::max<long>({step.hidden, all, step.width});
+    room.x.resize(std::max<size_t>(room.x.size(), step.x ? 0 : rows * step.width));
+    if (!step.x) step.x = room.x.data();
     room.hidden.resize(std::max<size_t>(room.hidden.size(), rows * step.width));
     room.projected.resize(std::max<size_t>(room.projected.size(), rows * widest));
     room.context.resize(std::max<size_t>(room.context.size(), rows * step.heads * step.head_width));
@@ -95,6 +111,10 @@ static bool run(const Block* blocks, const Step* given, int threads) {
             });
         }
         if (step.last) normalise(team, *step.last, step.x, step.x, rows, step.width);
+        if (step.predict) {
+            team.apply(*step.predict, step.x, step.log_p, rows);
+            log_softmax(team, step.log_p, rows, step.predict->outputs);
+        }
     }
     return true;
 }
