@@ -313,11 +313,11 @@ class SwiftDecoder(nn.Module):
         return self.ready(tokens, memory)
 
     @torch.no_grad()
-    def begin(self, memory: Memory, limit: int) -> Past:  # noqa: ARG002 - room is made when it is needed
+    def begin(self, memory: Memory, limit: int) -> Past:  # noqa: ARG002 - more room is made when it is needed
         like, first = self.ready.embedding.weight, self.blocks[0]
         heads = len(self.blocks) * first.heads[1]
-        cells = KeyValues.empty(memory.rows, heads, (first.width, first.width), like, 0)
-        position = torch.zeros(memory.rows, dtype=torch.long, device=like.device)
+        cells = KeyValues.empty(memory.rows, heads, (first.width, first.width), like, ROOM)
+        position = _standing(memory.rows, 0)
         if self.remember is None:
             return Past(cells, None, position)
         return Past(None, (self.remember(memory), cells), position)

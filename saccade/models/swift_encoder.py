@@ -6,6 +6,7 @@ cells.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import torch
@@ -57,6 +58,12 @@ class SwiftEncoder(nn.Module):
         return Memory(states[0] if len(states) == 1 else torch.cat(states), mask)
 
 
+@functools.lru_cache(maxsize=256)
+def _places(sentences: int, length: int) -> Tensor:
+    """Where each position of these sentences stands, (B S,): to make it takes a tenth of the time of a single one."""
+    return torch.arange(length).repeat(sentences)
+
+
 class WholeCells(Cells):
     """Those of sentences that are read at once: each position looks at all that are real."""
 
@@ -65,5 +72,5 @@ class WholeCells(Cells):
         first = blocks[0]
         shape = (sentences, len(blocks) * first.heads[1], self.filled, first.width)
         self.kept = KeyValues(torch.empty(shape), torch.empty(shape))
-        self.position = self.cell = torch.arange(self.filled).repeat(sentences)
+        self.position = self.cell = _places(sentences, self.filled)
         self.seen = None if mask is None else mask.repeat_interleave(self.filled, 0)

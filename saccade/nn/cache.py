@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
@@ -89,13 +90,13 @@ class Past:
         """Keep these hypotheses, in this order, with repetitions; nothing is copied when nothing changes."""
         if list(rows) == list(range(len(self.position))):
             return self
-        chosen = torch.tensor(rows, dtype=torch.long, device=self.position.device)
+        chosen = self._places(rows)
         state = _map_tensors(lambda tensor: tensor.index_select(0, chosen), self.state)
         return Past(state, self.memory, self.position.index_select(0, chosen), self.used)
 
     def keep(self, sentences: Sequence[int]) -> Past:
         """Drop the memory of every other sentence."""
-        chosen = torch.tensor(sentences, dtype=torch.long, device=self.position.device)
+        chosen = self._places(sentences)
         return replace(self, memory=_map_tensors(lambda tensor: tensor.index_select(0, chosen), self.memory))
 
     @staticmethod
@@ -116,6 +117,10 @@ class Past:
     def advanced(self, state: Any, steps: int) -> Past:
         """The past after so many more positions."""
         return Past(state, self.memory, self.position + steps, self.used + steps)
+
+    def _places(self, numbers: Sequence[int]) -> Tensor:
+        """A tensor of few numbers, by way of an array, which takes half the time."""
+        return torch.from_numpy(np.array(numbers, dtype=np.int64)).to(self.position.device)
 
     def _grown(self, capacity: int) -> Past:
         def grow(leaf: Any) -> Any:
