@@ -77,6 +77,7 @@ def search(
         for rule in rules:
             rule(live, log_p)
         found = method.candidates(live, log_p)
+        del log_p  # the next step's takes its place: new memory for a large table costs a tenth of a step
         _require_numbers(found, live)
         _note_dead_ends(found, live, ledgers)
 
