@@ -26,7 +26,7 @@ from saccade.nn.stack import Block
 if TYPE_CHECKING:
     from saccade.models.transformer import TransformerDecoder
 
-ROOM = 16  # cells that a cache grows by
+ROOM, MOST_ROOM = 16, 256  # cells that a cache begins with: more are made when they are needed
 
 
 def is_plain(block: Block, *, causal: bool = True) -> bool:
@@ -173,7 +173,7 @@ class Cells:
     steps: int  # new ones of each row
     causal: bool = False  # whether all are new, and each sees those before
     cell: Tensor  # (R,), of a single new position, where it is written ...
-    seen: Tensor | None = None  # ... and (R, S) what it may look at, none: all that are filled
+    seen: Tensor | None = None  # ... and (R, S) what it may look at, none: all up to there
 
     @functools.cached_property
     def at(self) -> Tensor:
@@ -186,8 +186,11 @@ class Cells:
         return None
 
     def make_room(self, cells: KeyValues, by: int) -> None:
-        """What a beam or a longer text needs is made in steps, so that little is copied and little lies idle."""
-        self.kept = cells if self.filled <= len(cells) else cells.grown(-(-self.filled // by) * by)
+        """What a beam or a longer text needs is made in growing steps: little is copied, and little lies idle."""
+        if self.filled > len(cells):
+            enough = max(self.filled, len(cells) + len(cells) // 2)
+            cells = cells.grown(-(-enough // by) * by)
+        self.kept = cells
 
     def write(self, number: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """The filled cells of one layer, the new ones (R, G, t, K) among them."""
@@ -217,7 +220,7 @@ def _own_cells(sentences: int, width: int, steps: int, first: int) -> tuple[Tens
 
 @functools.lru_cache(maxsize=256)
 def _standing(rows: int, at: int) -> Tensor:
-    """The position (R,) of rows that all stand at the same place: a sum of tensors would take ten times as long."""
+    """The position (R,) of rows that all stand at the same place."""
     return torch.full((rows,), at)
 
 
@@ -228,11 +231,13 @@ class OwnCells(Cells):
         self.position, self.steps = past.position, steps
         self.first, self.filled = past.used, past.used + steps
         self.make_room(past.state, ROOM)
-        self.even = bool((past.position == past.used).all())
         self.causal = steps > 1 and past.used == 0
         self.cell = past.position
-        if not self.even:
-            self.seen = torch.arange(self.filled) <= self.position[:, None]
+
+    @functools.cached_property
+    def even(self) -> bool:
+        """Whether all rows stand at the same place."""
+        return bool((self.position == self.first).all())
 
     @functools.cached_property
     def mask(self) -> Tensor | None:
@@ -248,7 +253,9 @@ class OwnCells(Cells):
             cells.scatter_(2, self.at[:, None, :, None].expand_as(new), new)
 
     def advanced(self, past: Past, steps: int) -> Past:
-        return past.advanced(self.kept, steps)
+        rows, used = len(past.position), past.used + steps
+        together = past.position is _standing(rows, past.used)  # a sum of tensors would take ten times as long
+        return Past(self.kept, past.memory, _standing(rows, used) if together else past.position + steps, used)
 
 
 class SharedCells(Cells):
@@ -313,10 +320,12 @@ class SwiftDecoder(nn.Module):
         return self.ready(tokens, memory)
 
     @torch.no_grad()
-    def begin(self, memory: Memory, limit: int) -> Past:  # noqa: ARG002 - more room is made when it is needed
+    def begin(self, memory: Memory, limit: int) -> Past:
         like, first = self.ready.embedding.weight, self.blocks[0]
         heads = len(self.blocks) * first.heads[1]
-        cells = KeyValues.empty(memory.rows, heads, (first.width, first.width), like, ROOM)
+        # most answers end long before their limit; a text that goes on does not
+        room = ROOM if self.remember is not None else min(limit, MOST_ROOM)
+        cells = KeyValues.empty(memory.rows, heads, (first.width, first.width), like, room)
         position = _standing(memory.rows, 0)
         if self.remember is None:
             return Past(cells, None, position)

@@ -102,6 +102,8 @@ class Past:
     @staticmethod
     def joined(pasts: Sequence[Past]) -> Past:
         """Several pasts as the rows of one, each where it stands."""
+        if len(pasts) == 1:
+            return pasts[0]
         caches = (leaf for past in pasts for leaf in pytree.tree_leaves(past.state, is_leaf=_is_cache))
         capacity = max((len(leaf) for leaf in caches if _is_cache(leaf)), default=0)
         used = max(past.used for past in pasts)

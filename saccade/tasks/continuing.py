@@ -185,7 +185,7 @@ def prefilled(model: LanguageModel, prompts: Sequence[Sequence[int]], room: int)
         rows = [list(prompts[number]) for number in same]
         past = model.begin(len(rows), length + room)
         if length:
-            _, past = model.step(torch.tensor(rows), past)
+            _, past = model.decoder.step(torch.tensor(rows), past)  # what would follow is not asked for
         pasts.append(past)
     return Past.joined(pasts).select(sorted(range(len(order)), key=lambda place: order[place]))
 

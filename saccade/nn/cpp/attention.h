@@ -143,8 +143,8 @@ static void attend_self(const Team& team, const Step& step, long layer, Room& ro
         float* query = projected + row * all + head * width;
         if (step.sine) turn(step, row, query);
         see(query, cells(step.keys, row, group), cells(step.values, row, group), width,
-             step.filled, step.sees ? step.sees + row * step.filled : nullptr, (float)step.scale, width, weights, seen,
-             room.context.data() + (row * step.heads + head) * width);
+            step.sees ? step.filled : step.cell[row] + 1, step.sees ? step.sees + row * step.filled : nullptr,
+            (float)step.scale, width, weights, seen, room.context.data() + (row * step.heads + head) * width);
     });
 }
 

@@ -32,7 +32,7 @@ struct Step {
     const float *sine, *cosine;  // (rows, head_width / 2) by which queries and keys are turned, or none
     int64_t interleaved;    // whether columns 2i and 2i + 1 are turned together; otherwise i and i + head_width / 2
     const int64_t* cell;    // (rows,) into which cell of its sentence each row writes
-    const uint8_t* sees;    // (rows, filled), or none: all
+    const uint8_t* sees;    // (rows, filled), or none: all up to its own, in an encoder all
     const float *memory_keys, *memory_values;  // (sentences, layers heads, cells, head_width), with these strides
     int64_t cells, sentence_stride, head_stride, cell_stride;
     const uint8_t* real;    // (sentences, cells), or none: all
