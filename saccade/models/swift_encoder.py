@@ -6,7 +6,6 @@ cells.
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 
 from saccade.models.native_step import NativeStep, SwiftEmbedding, has_native_step
 from saccade.models.shapes import Memory
-from saccade.models.swift import Cells, SwiftBlock, is_plain
+from saccade.models.swift import LONGEST, Cells, SwiftBlock, is_plain, places
 from saccade.nn.attention import check_mask
 from saccade.nn.cache import KeyValues
 from saccade.nn.packed import Precision
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from saccade.models.transformer import TransformerEncoder
 
 AT_ONCE = 1024  # positions of a call: what lies between two layers stays in the caches
-LONGEST = 256  # positions of a sentence, as far as it was measured; torch reads longer ones, without a table of S x S
 
 
 def swift_encoder(plain: TransformerEncoder, ready: TransformerEncoder, precision: Precision) -> nn.Module:
@@ -58,12 +56,6 @@ class SwiftEncoder(nn.Module):
         return Memory(states[0] if len(states) == 1 else torch.cat(states), mask)
 
 
-@functools.lru_cache(maxsize=256)
-def _places(sentences: int, length: int) -> Tensor:
-    """Where each position of these sentences stands, (B S,): to make it takes a tenth of the time of a single one."""
-    return torch.arange(length).repeat(sentences)
-
-
 class WholeCells(Cells):
     """Those of sentences that are read at once: each position looks at all that are real."""
 
@@ -72,5 +64,5 @@ class WholeCells(Cells):
         first = blocks[0]
         shape = (sentences, len(blocks) * first.heads[1], self.filled, first.width)
         self.kept = KeyValues(torch.empty(shape), torch.empty(shape))
-        self.position = self.cell = _places(sentences, self.filled)
+        self.position = self.cell = places(sentences, self.filled)
         self.seen = None if mask is None else mask.repeat_interleave(self.filled, 0)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from saccade.decode import Beam, Method, search
-from saccade.models import MODELS, swift_encoder
+from saccade.models import MODELS, swift, swift_encoder
 from saccade.models.shapes import Ensemble
 from saccade.models.swift import SwiftDecoder
 from saccade.nn import native
@@ -69,6 +69,22 @@ def test_several_tokens_at_a_time_are_the_same_as_one_by_one(name: str) -> None:
         states, past = model.decoder.step(part, past)
         said.append(states)
     torch.testing.assert_close(torch.cat(said, 1), whole, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("at_most", [4096, 8, 0])
+@pytest.mark.parametrize("name", LANGUAGE_MODELS)
+@torch.no_grad()
+def test_a_language_model_may_read_several_tokens_at_a_time(
+    name: str, at_most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(swift, "AT_MOST", at_most)
+    plain = language_model(name).float()
+    model, given = packed(plain), tokens(4, 24, seed=3)
+    past, said = model.begin(4, 24), []
+    for part in given.split([19, 1, 1, 3], dim=1):
+        states, past = model.decoder.step(part, past)
+        said.append(states)
+    torch.testing.assert_close(torch.cat(said, 1), plain(given), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", [name for name in SEQUENCE_MODELS if name.startswith("transformer")])
