@@ -82,15 +82,17 @@ def drawn(recipe: str, vocabulary: Any, place: Path) -> Predictor:
     return api.load(run.path)
 
 
-def exported(place: Path) -> tuple[Path, Path]:
-    """The run of a place as folders of Hugging Face and of CTranslate2, where there is somebody to read them."""
-    tools, folders = installed(), (place / "huggingface", place / "ctranslate2")
-    for tool, folder, export in zip(
-        ("Hugging Face", "CTranslate2"), folders, (huggingface.export_run, ctranslate2.export_run), strict=True
-    ):
+def folders(place: Path) -> tuple[Path, Path]:
+    """Where the run of a place is in the formats of Hugging Face and of CTranslate2."""
+    return place / "huggingface", place / "ctranslate2"
+
+
+def exported(place: Path) -> None:
+    """The run of a place in these folders, where there is somebody to read them."""
+    tools, exports = installed(), (huggingface.export_run, ctranslate2.export_run)
+    for tool, folder, export in zip(("Hugging Face", "CTranslate2"), folders(place), exports, strict=True):
         if tool in tools:
             export(place / "run", folder)
-    return folders
 
 
 def quiet_transformers() -> Any:

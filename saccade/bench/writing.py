@@ -1,7 +1,8 @@
 """Tokens per second of models that write: `saccade bench translate` and `saccade bench generate`, on the same weights.
 
-Every contestant writes exactly so many tokens: none may end sooner. Each is tried with one thread and with all, and its
-better figure counts. Encoding, search and everything between are measured; cutting text into pieces is not.
+Every contestant writes exactly so many tokens: none may end sooner. Each has a process of its own and is tried with one
+thread and with all; its better figure counts. Encoding, search and everything between are measured; cutting text into
+pieces is not.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,14 +18,15 @@ from typing import Any
 import torch
 from rich.table import Table
 
+from saccade import api
 from saccade.bench import llama, peers
+from saccade.bench.booth import Booth, Remote
 from saccade.bench.measure import alone, circumstances, interleaved, warn_if_busy
 from saccade.bench.peers import CTRANSLATE2, HUGGING_FACE, LLAMA, SACCADE, Contestant, Work, with_threads
 from saccade.data.lexicon import Lexicon
 from saccade.data.vocab import END, PAD, SPECIALS, START, Pieces
 from saccade.decode import Beam, Greedy, minimum_length, never, search
 from saccade.nn.packed import packed
-from saccade.predictor import Predictor
 from saccade.tasks.continuing import prefilled
 
 ROUNDS = 3
@@ -79,16 +82,16 @@ def translate(
             vocabulary = Pieces(peers.byte_pairs(VOCABULARIES[size] - len(SPECIALS)))
             model = f"{{kind: transformer, order: post, tie: all, {SIZES[size]}}}"
             recipe = f"task: {{kind: translate, source: none}}\nmodel: {model}"
-            predictor = peers.drawn(recipe, vocabulary, Path(place) / size)
-            folders = peers.exported(Path(place) / size)
-            makers = _makers(TRANSLATE, predictor, folders, tokens)
-            for count in sentences:
-                draw = torch.Generator().manual_seed(1)
-                source = torch.randint(len(SPECIALS), VOCABULARIES[size], (count, tokens), generator=draw)
-                for beam in beams:
-                    works = {name: [make(source, beam) for make in both] for name, both in makers.items()}
-                    speeds += _raced(size, beam, count, tokens, works, rounds)
-                    tell(f"{size}, {count} sentences, beam {beam}")
+            peers.drawn(recipe, vocabulary, Path(place) / size)
+            peers.exported(Path(place) / size)
+            with _booths(TRANSLATE, _contestants(), Path(place) / size, tokens) as booths:
+                for count in sentences:
+                    draw = torch.Generator().manual_seed(1)
+                    source = torch.randint(len(SPECIALS), VOCABULARIES[size], (count, tokens), generator=draw)
+                    for beam in beams:
+                        works = {name: booth.works(source.tolist(), beam) for name, booth in booths.items()}
+                        speeds += _raced(size, beam, count, tokens, works, rounds)
+                        tell(f"{size}, {count} sentences, beam {beam}")
     return Race(tuple(speeds), settings, around)
 
 
@@ -115,21 +118,20 @@ def generate(
         )
         specials = len(Lexicon(peers.byte_pairs(256), "pieces")) - 256
         lexicon = Lexicon(peers.byte_pairs(vocabulary - specials), "pieces")
-        predictor = peers.drawn(recipe, lexicon, Path(place))
-        folders = peers.exported(Path(place))
-        makers = _makers(GENERATE, predictor, folders, tokens)
-        if "llama.cpp" in tools:
-            makers |= {each: _llamas(folders[0], each.precision, tokens) for each in LLAMA}
-        for count in sequences:
-            draw = torch.Generator().manual_seed(1)
-            prompts = torch.randint(specials, vocabulary, (count, prompt), generator=draw)
-            works = {name: [make(prompts, 1) for make in both] for name, both in makers.items()}
-            speeds += _raced("GPT-2 small", 1, count, tokens, works, rounds)
-            tell(f"{count} sequences")
+        peers.drawn(recipe, lexicon, Path(place))
+        peers.exported(Path(place))
+        contestants = [*_contestants(), *(LLAMA if "llama.cpp" in tools else ())]
+        with _booths(GENERATE, contestants, Path(place), tokens) as booths:
+            for count in sequences:
+                draw = torch.Generator().manual_seed(1)
+                prompts = torch.randint(specials, vocabulary, (count, prompt), generator=draw)
+                works = {name: booth.works(prompts.tolist(), 1) for name, booth in booths.items()}
+                speeds += _raced("GPT-2 small", 1, count, tokens, works, rounds)
+                tell(f"{count} sequences")
     return Race(tuple(speeds), settings, around)
 
 
-Make = Callable[[torch.Tensor, int], Work]  # ids of what is read, and the beam
+Make = Callable[[list[list[int]], int], Work]  # ids of what is read, and the beam
 
 
 def _thread_counts() -> tuple[int, ...]:
@@ -137,7 +139,7 @@ def _thread_counts() -> tuple[int, ...]:
 
 
 def _raced(
-    size: str, beam: int, sequences: int, tokens: int, works: dict[Contestant, list[Work]], rounds: int
+    size: str, beam: int, sequences: int, tokens: int, works: dict[Contestant, list[Remote]], rounds: int
 ) -> Iterator[Speed]:
     flat = {(name, number): work for name, both in works.items() for number, work in enumerate(both)}
     timings = interleaved(flat, rounds=rounds, shortest=SHORTEST)
@@ -157,34 +159,47 @@ class Job:
     asked: Callable[[Any, Sequence[str], int], Make]
 
 
-def _makers(job: Job, predictor: Predictor, folders: tuple[Path, Path], tokens: int) -> dict[Contestant, list[Make]]:
-    """For each contestant, how its work is made, with one thread and with all."""
+def _contestants() -> list[Contestant]:
     tools = peers.installed()
-    made: dict[Contestant, list[Make]] = {}
-    for contestant in SACCADE:
-        ready: Any = packed(predictor.model, contestant.precision)  # type: ignore[arg-type]
-        made[contestant] = [job.ours(ready, tokens, threads) for threads in _thread_counts()]
-    if "Hugging Face" in tools:
-        theirs = getattr(peers.quiet_transformers(), job.hugging_face).from_pretrained(folders[0]).eval()
-        made[HUGGING_FACE] = [_hugging_face(theirs, tokens, threads) for threads in _thread_counts()]
-    if "CTranslate2" in tools:
-        import ctranslate2
+    theirs = [*([HUGGING_FACE] if "Hugging Face" in tools else []), *(CTRANSLATE2 if "CTranslate2" in tools else ())]
+    return [*SACCADE, *theirs]
 
-        load, names = getattr(ctranslate2, job.ctranslate2), peers.spelled(folders[1], job.names)
-        for contestant in CTRANSLATE2:
-            made[contestant] = [
-                job.asked(
-                    load(str(folders[1]), compute_type=contestant.precision, intra_threads=threads), names, tokens
-                )
-                for threads in _thread_counts()
-            ]
-    return made
+
+@contextmanager
+def _booths(job: Job, contestants: Sequence[Contestant], place: Path, tokens: int) -> Iterator[dict[Contestant, Booth]]:
+    """A process for each, with what `peers.drawn` and `peers.exported` put into a place."""
+    booths = {each: Booth(str(each), makes, job, each, place, tokens) for each in contestants}
+    try:
+        yield booths
+    finally:
+        for booth in booths.values():
+            booth.close()
+
+
+def makes(job: Job, contestant: Contestant, place: Path, tokens: int) -> list[Make]:
+    """How a contestant's work is made, with one thread and with all."""
+    counts, precision = _thread_counts(), contestant.precision
+    theirs, converted = peers.folders(place)
+    if contestant in SACCADE:
+        ready: Any = packed(api.load(place / "run").model, precision)  # type: ignore[arg-type]
+        return [job.ours(ready, tokens, threads) for threads in counts]
+    if contestant == HUGGING_FACE:
+        model = getattr(peers.quiet_transformers(), job.hugging_face).from_pretrained(theirs).eval()
+        return [_hugging_face(model, tokens, threads) for threads in counts]
+    if contestant in LLAMA:
+        return _llamas(theirs, precision, tokens)
+    import ctranslate2
+
+    load, names = getattr(ctranslate2, job.ctranslate2), peers.spelled(converted, job.names)
+    loaded = [load(str(converted), compute_type=precision, intra_threads=threads) for threads in counts]
+    return [job.asked(each, names, tokens) for each in loaded]
 
 
 def _ours(model: Any, tokens: int, threads: int) -> Make:
     rules = [never([PAD, START]), minimum_length(tokens, END)]
 
-    def make(source: torch.Tensor, beam: int) -> Work:
+    def make(rows: list[list[int]], beam: int) -> Work:
+        source = torch.tensor(rows)
         method = Greedy() if beam == 1 else Beam(beam)
 
         @torch.no_grad()
@@ -199,7 +214,8 @@ def _ours(model: Any, tokens: int, threads: int) -> Make:
 
 
 def _hugging_face(model: Any, tokens: int, threads: int) -> Make:
-    def make(source: torch.Tensor, beam: int) -> Work:
+    def make(rows: list[list[int]], beam: int) -> Work:
+        source = torch.tensor(rows)
         real = torch.ones_like(source)
         how = {"num_beams": beam, "do_sample": False, "min_new_tokens": tokens, "max_new_tokens": tokens}
         return with_threads(threads, torch.no_grad()(lambda: model.generate(source, attention_mask=real, **how)))
@@ -208,8 +224,8 @@ def _hugging_face(model: Any, tokens: int, threads: int) -> Make:
 
 
 def _ctranslate2(translator: Any, names: Sequence[str], tokens: int) -> Make:
-    def make(source: torch.Tensor, beam: int) -> Work:
-        texts = [[names[id_] for id_ in row] for row in source.tolist()]
+    def make(rows: list[list[int]], beam: int) -> Work:
+        texts = [[names[id_] for id_ in row] for row in rows]
         how = {"beam_size": beam, "min_decoding_length": tokens, "max_decoding_length": tokens}
         return lambda: translator.translate_batch(texts, **how)
 
@@ -217,9 +233,7 @@ def _ctranslate2(translator: Any, names: Sequence[str], tokens: int) -> Make:
 
 
 def _going_on(model: Any, tokens: int, threads: int) -> Make:
-    def make(prompts: torch.Tensor, beam: int) -> Work:  # noqa: ARG001 - greedily
-        rows = prompts.tolist()
-
+    def make(rows: list[list[int]], beam: int) -> Work:  # noqa: ARG001 - greedily
         @torch.no_grad()
         def work() -> object:
             past = prefilled(model, [row[:-1] for row in rows], tokens)
@@ -232,8 +246,8 @@ def _going_on(model: Any, tokens: int, threads: int) -> Make:
 
 
 def _ctranslate2_on(generator: Any, names: Sequence[str], tokens: int) -> Make:
-    def make(prompts: torch.Tensor, beam: int) -> Work:
-        texts = [[names[id_] for id_ in row] for row in prompts.tolist()]
+    def make(rows: list[list[int]], beam: int) -> Work:
+        texts = [[names[id_] for id_ in row] for row in rows]
         how = {"beam_size": beam, "min_length": tokens, "max_length": tokens, "include_prompt_in_result": False}
         return lambda: generator.generate_batch(texts, **how)
 
@@ -246,7 +260,7 @@ def _llamas(folder: Path, precision: str, tokens: int) -> list[Make]:
     model = llama.load(file)
 
     def with_so_many(threads: int) -> Make:
-        return lambda prompts, beam: llama.continuation(model, prompts.tolist(), tokens, threads)  # noqa: ARG005
+        return lambda rows, beam: llama.continuation(model, rows, tokens, threads)  # noqa: ARG005
 
     return [with_so_many(threads) for threads in _thread_counts()]
 
