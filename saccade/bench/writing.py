@@ -145,7 +145,8 @@ def _raced(
     timings = interleaved(flat, rounds=rounds, shortest=SHORTEST)
     for name in works:
         best, number = min((timing.best, number) for (its, number), timing in timings.items() if its == name)
-        yield Speed(size, sequences, beam, str(name), sequences * tokens / best, _thread_counts()[number])
+        counts = _thread_counts()
+        yield Speed(size, sequences, beam, str(name), sequences * tokens / best, counts[min(number, len(counts) - 1)])
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ class Job:
     hugging_face: str
     ctranslate2: str
     names: str  # file of its vocabulary
-    asked: Callable[[Any, Sequence[str], int], Make]
+    asked: Callable[[Any, Sequence[str], int, int], Make]
 
 
 def _contestants() -> list[Contestant]:
@@ -177,7 +178,7 @@ def _booths(job: Job, contestants: Sequence[Contestant], place: Path, tokens: in
 
 
 def makes(job: Job, contestant: Contestant, place: Path, tokens: int) -> list[Make]:
-    """How a contestant's work is made, with one thread and with all."""
+    """How a contestant's work is made, with one thread and with all, in the one way or two that it has."""
     counts, precision = _thread_counts(), contestant.precision
     theirs, converted = peers.folders(place)
     if contestant in SACCADE:
@@ -191,8 +192,16 @@ def makes(job: Job, contestant: Contestant, place: Path, tokens: int) -> list[Ma
     import ctranslate2
 
     load, names = getattr(ctranslate2, job.ctranslate2), peers.spelled(converted, job.names)
-    loaded = [load(str(converted), compute_type=precision, intra_threads=threads) for threads in counts]
-    return [job.asked(each, names, tokens) for each in loaded]
+    ways = [*((1, threads) for threads in counts), (counts[-1], 1)]  # its threads share a batch, or have one each
+    return [
+        job.asked(
+            load(str(converted), compute_type=precision, inter_threads=parts, intra_threads=threads),
+            names,
+            tokens,
+            parts,
+        )
+        for parts, threads in ways
+    ]
 
 
 def _ours(model: Any, tokens: int, threads: int) -> Make:
@@ -223,11 +232,11 @@ def _hugging_face(model: Any, tokens: int, threads: int) -> Make:
     return make
 
 
-def _ctranslate2(translator: Any, names: Sequence[str], tokens: int) -> Make:
+def _ctranslate2(translator: Any, names: Sequence[str], tokens: int, parts: int) -> Make:
     def make(rows: list[list[int]], beam: int) -> Work:
         texts = [[names[id_] for id_ in row] for row in rows]
         how = {"beam_size": beam, "min_decoding_length": tokens, "max_decoding_length": tokens}
-        return lambda: translator.translate_batch(texts, **how)
+        return lambda: translator.translate_batch(texts, max_batch_size=-(-len(rows) // parts), **how)
 
     return make
 
@@ -245,11 +254,11 @@ def _going_on(model: Any, tokens: int, threads: int) -> Make:
     return make
 
 
-def _ctranslate2_on(generator: Any, names: Sequence[str], tokens: int) -> Make:
+def _ctranslate2_on(generator: Any, names: Sequence[str], tokens: int, parts: int) -> Make:
     def make(rows: list[list[int]], beam: int) -> Work:
         texts = [[names[id_] for id_ in row] for row in rows]
         how = {"beam_size": beam, "min_length": tokens, "max_length": tokens, "include_prompt_in_result": False}
-        return lambda: generator.generate_batch(texts, **how)
+        return lambda: generator.generate_batch(texts, max_batch_size=-(-len(rows) // parts), **how)
 
     return make
 
