@@ -187,6 +187,11 @@ class Cells:
         """What the new ones may look at, as torch asks for it; our own code does not."""
         return None
 
+    @property
+    def reads_at_once(self) -> bool:
+        """Whether the new ones are prompts that our own code reads faster than torch."""
+        return False
+
     def make_room(self, cells: KeyValues, by: int) -> None:
         """What a beam or a longer text needs is made in growing steps: little is copied, and little lies idle."""
         if self.filled > len(cells):
@@ -238,7 +243,7 @@ class OwnCells(Cells):
 
     @property
     def reads_at_once(self) -> bool:
-        """Whether the new ones are prompts that our own code reads faster than torch."""
+        """Not where their tables would be large."""
         return self.causal and self.steps <= LONGEST and self.steps * len(self.position) <= AT_MOST
 
     @functools.cached_property
@@ -274,7 +279,7 @@ def places(sentences: int, length: int) -> Tensor:
 class PromptCells(Cells):
     """Those of prompts that are read at once: every position is a row, and looks at those up to it."""
 
-    def __init__(self, own: OwnCells):
+    def __init__(self, own: Cells):
         rows, self.filled, self.kept = len(own.position), own.filled, own.kept
         self.position = self.cell = places(rows, self.filled)
         self.seen = torch.ones(self.filled, self.filled, dtype=torch.bool).tril().repeat(rows, 1)
@@ -358,7 +363,7 @@ class SwiftDecoder(nn.Module):
         cells, others = self._cells(past, steps)
         if self.native is not None and steps == 1:
             return self.native(tokens, others, cells, past.used + 1), cells.advanced(past, 1)
-        if self.native is not None and isinstance(cells, OwnCells) and cells.reads_at_once:
+        if self.native is not None and cells.reads_at_once:
             return self.native(tokens, None, PromptCells(cells), steps), cells.advanced(past, steps)
         with torch.no_grad():
             x = self.embedded(tokens, cells.at, past.used + steps)

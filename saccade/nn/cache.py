@@ -7,11 +7,11 @@ per sentence), H heads, S remembered cells, K and E the widths of a head's keys 
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
@@ -122,7 +122,9 @@ class Past:
 
     def _places(self, numbers: Sequence[int]) -> Tensor:
         """A tensor of few numbers, by way of an array, which takes half the time."""
-        return torch.from_numpy(np.array(numbers, dtype=np.int64)).to(self.position.device)
+        if not numbers:
+            return self.position.new_empty(0)
+        return torch.frombuffer(array("q", numbers), dtype=torch.long).to(self.position.device)
 
     def _grown(self, capacity: int) -> Past:
         def grow(leaf: Any) -> Any:
