@@ -15,9 +15,9 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from saccade.bench.measure import seconds
+from saccade.bench.peers import Work
 from saccade.errors import SaccadeError
 
-Work = Callable[[], object]
 Make = Callable[..., Work]
 
 

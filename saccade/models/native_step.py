@@ -19,7 +19,8 @@ from saccade.nn.packed import PackedLinear
 from saccade.nn.positions import Learned, Rotary, Sinusoidal
 
 if TYPE_CHECKING:
-    from saccade.models.swift import Cells, SwiftBlock
+    from saccade.models.cells import Cells
+    from saccade.models.swift import SwiftBlock
 
 
 NUMBERS = {ACTIVATIONS[name]: n for n, name in enumerate(("relu", "gelu", "gelu_tanh", "silu", "sigmoid"), start=1)}

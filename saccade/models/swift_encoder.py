@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from saccade.models.cells import LONGEST, Cells, places
 from saccade.models.native_step import NativeStep, SwiftEmbedding, has_native_step
 from saccade.models.shapes import Memory
-from saccade.models.swift import LONGEST, Cells, SwiftBlock, is_plain, places
+from saccade.models.swift import SwiftBlock, is_plain
 from saccade.nn.attention import check_mask
 from saccade.nn.cache import KeyValues
 from saccade.nn.packed import Precision

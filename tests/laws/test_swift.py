@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from saccade.decode import Beam, Method, search
-from saccade.models import MODELS, swift, swift_encoder
+from saccade.models import MODELS, cells, swift_encoder
 from saccade.models.shapes import Ensemble
 from saccade.models.swift import SwiftDecoder
 from saccade.nn import native
@@ -77,7 +77,7 @@ def test_several_tokens_at_a_time_are_the_same_as_one_by_one(name: str) -> None:
 def test_a_language_model_may_read_several_tokens_at_a_time(
     name: str, at_most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(swift, "AT_MOST", at_most)
+    monkeypatch.setattr(cells, "AT_MOST", at_most)
     plain = language_model(name).float()
     model, given = packed(plain), tokens(4, 24, seed=3)
     past, said = model.begin(4, 24), []
