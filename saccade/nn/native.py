@@ -28,6 +28,8 @@ COMPILERS = ("c++", "g++", "clang++")
 # not -ffast-math: loading the library would change torch's arithmetic, and a row's sums would depend on its neighbours
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
 PATIENCE = 120  # seconds for a compiler
+# logits of a loss that exist at a time: tables of many rows are read seldom, those of few stay in the caches
+MOST_ROWS, LEAST_ROWS, LOGITS_AT_ONCE = 384, 48, 1 << 24
 
 
 class Map(ctypes.Structure):
@@ -76,6 +78,18 @@ class Step(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("cell", "sees", "memory_keys", "memory_values")),
         *((name, ctypes.c_int64) for name in ("cells", "sentence_stride", "head_stride", "cell_stride")),
         *((name, ctypes.c_void_p) for name in ("real", "last", "predict", "log_p")),
+    )
+
+
+class Loss(ctypes.Structure):
+    """Rows, the output layer they go through, and where their losses and gradients are written."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("rows", "width", "words", "at_once")),
+        *((name, ctypes.c_void_p) for name in ("x", "weight", "bias", "target")),
+        ("smoothing", ctypes.c_double),
+        *((name, ctypes.c_void_p) for name in ("x_gradient", "weight_gradient", "bias_gradient")),
+        *((name, ctypes.c_void_p) for name in ("smoothed", "surprise", "correct")),
     )
 
 
@@ -128,16 +142,17 @@ def _processor() -> str:
 
 
 def _declared(made: ctypes.CDLL) -> ctypes.CDLL:
-    for name in ("panel", "has_bytes", "levels", "transformer_step"):
+    for name in ("panel", "has_bytes", "has_pairs", "levels", "transformer_step"):
         getattr(made, name).restype = ctypes.c_int64
     for name in ("pack_floats", "pack_bytes"):
         getattr(made, name).argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
     made.apply.argtypes = [*[ctypes.c_void_p] * 3, ctypes.c_int64, ctypes.c_int64]
     made.transformer_step.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]
+    made.cross_entropy.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
     made.log_softmax.argtypes = [ctypes.c_void_p, *[ctypes.c_int64] * 3]
     pointers, numbers = [ctypes.c_void_p], [ctypes.c_int64]
     made.continuations.argtypes = [*2 * pointers, *5 * numbers, *5 * pointers, *numbers]
-    for name in ("pack_floats", "pack_bytes", "apply", "log_softmax", "continuations"):
+    for name in ("pack_floats", "pack_bytes", "apply", "log_softmax", "continuations", "cross_entropy"):
         getattr(made, name).restype = None
     return made
 
@@ -182,6 +197,47 @@ def log_probabilities(logits: Tensor) -> Tensor:
         return logits.log_softmax(-1)
     made.log_softmax(logits.data_ptr(), *logits.shape, torch.get_num_threads())
     return logits
+
+
+class RowLosses(NamedTuple):
+    """Sums over rows of `losses.TokenLoss`, and gradients of the smoothed one where they were asked for."""
+
+    smoothed: Tensor
+    surprise: Tensor
+    correct: Tensor
+    gradients: tuple[Tensor | None, ...]  # by the rows, the weight and the bias
+
+
+def cross_entropy(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    target: Tensor,
+    smoothing: float,
+    *,
+    low: torch.dtype,
+    wanted: Sequence[bool],
+) -> RowLosses | None:
+    """Label-smoothed cross-entropy of x (N, D) behind W (V, D) and b, with the products in the precision `low`; None
+    where torch has to do it."""
+    given = x, weight, bias
+    usual = all(each is None or (each.device.type == "cpu" and each.dtype == torch.float32) for each in given)
+    if not usual or low not in (torch.float32, torch.bfloat16) or (made := library()) is None:
+        return None
+    if low == torch.bfloat16 and not made.has_pairs():
+        return None
+    (rows, width), words = x.shape, len(weight)
+    kept = [None if each is None else each.detach().contiguous() for each in given]
+    gradients = [
+        torch.zeros_like(each) if each is not None and asked else None for each, asked in zip(kept, wanted, strict=True)
+    ]
+    losses, correct = torch.empty(2, rows, dtype=torch.float64), torch.empty(rows, dtype=torch.int64)
+    at_once = min(MOST_ROWS, max(LEAST_ROWS, LOGITS_AT_ONCE // words))
+    read, written = map(pointer, (*kept, target)), map(pointer, (*gradients, *losses, correct))
+    loss = Loss(rows, width, words, at_once, *read, smoothing, *written)
+    made.cross_entropy(ctypes.addressof(loss), low == torch.bfloat16, torch.get_num_threads())
+    smoothed, surprise = losses.sum(1).float()
+    return RowLosses(smoothed, surprise, correct.sum(), tuple(gradients))
 
 
 class Continuations(NamedTuple):

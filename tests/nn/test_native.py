@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from saccade.nn import native
-from saccade.nn.native import NativeLinear, continuations, log_probabilities
+from saccade.nn.native import NativeLinear, RowLosses, continuations, cross_entropy, log_probabilities
 
 COMPILER = next(filter(None, map(shutil.which, native.COMPILERS)), "")
 
@@ -102,6 +102,109 @@ def test_vectors_of_another_width_or_kind_are_refused(made: ctypes.CDLL) -> None
         product(drawn(2, 8).double())
     with pytest.raises(ValueError, match=r"vectors of 8 numbers on the processor; got torch.float32, \(2, 8\) on meta"):
         product(drawn(2, 8).to("meta"))
+
+
+ALL = (True, True, True)
+
+
+def with_slopes(rows: int, width: int, words: int, bias: bool) -> tuple[tuple[Tensor, Tensor, Tensor | None], Tensor]:
+    shift = drawn(words, seed=3) if bias else None
+    target = torch.randint(words, (rows,), generator=torch.Generator().manual_seed(4))
+    return (drawn(rows, width), 0.3 * drawn(words, width, seed=2), shift), target
+
+
+def by_formula(given: tuple[Tensor, Tensor, Tensor | None], target: Tensor, smoothing: float) -> RowLosses:
+    x, weight, bias = (None if each is None else each.double().requires_grad_() for each in given)
+    assert x is not None and weight is not None
+    logits = F.linear(x, weight, bias)
+    smoothed = F.cross_entropy(logits, target, reduction="sum", label_smoothing=smoothing)
+    smoothed.backward()
+    surprise = F.cross_entropy(logits, target, reduction="sum")
+    gradients = tuple(None if each is None else each.grad for each in (x, weight, bias))
+    return RowLosses(smoothed.detach(), surprise.detach(), (logits.argmax(-1) == target).sum(), gradients)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(
+    ("rows", "width", "words"), [(1, 1, 2), (7, 5, 11), (50, 33, 101), (13, 64, 600), (60, 130, 64)]
+)
+@pytest.mark.parametrize("low", [torch.float32, torch.bfloat16])
+def test_a_loss_and_its_gradients_are_those_of_the_formula(
+    made: ctypes.CDLL,
+    low: torch.dtype,
+    rows: int,
+    width: int,
+    words: int,
+    bias: bool,
+    smoothing: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(native, "library", lambda: made)
+    monkeypatch.setattr(native, "MOST_ROWS", 12)  # several chunks, the last not full
+    given, target = with_slopes(rows, width, words, bias)
+    found, expected = (
+        cross_entropy(*given, target, smoothing, low=low, wanted=ALL),
+        by_formula(given, target, smoothing),
+    )
+    if low == torch.bfloat16 and not made.has_pairs():
+        assert found is None
+        return
+    assert found is not None
+    near = 1e-5 if low == torch.float32 else 2e-2  # of the largest: bfloat16 has eight bits
+    for ours, theirs in zip((*found[:2], *found.gradients), (*expected[:2], *expected.gradients), strict=True):
+        if theirs is None:
+            assert ours is None
+        else:
+            torch.testing.assert_close(ours.double(), theirs, rtol=near, atol=near * float(theirs.abs().max()))
+    assert low == torch.bfloat16 or int(found.correct) == int(expected.correct)
+
+
+@pytest.mark.parametrize("low", [torch.float32, torch.bfloat16])
+def test_a_loss_does_not_depend_on_the_threads(
+    made: ctypes.CDLL, low: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "library", lambda: made)
+    monkeypatch.setattr(native, "MOST_ROWS", 24)
+    given, target = with_slopes(61, 70, 333, bias=True)
+    threads, found = torch.get_num_threads(), []
+    try:
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            found.append(cross_entropy(*given, target, 0.1, low=low, wanted=ALL))
+    finally:
+        torch.set_num_threads(threads)
+    one, *others = found
+    for other in others:
+        if one is None:  # no bfloat16 here
+            assert other is None
+            continue
+        for ours, theirs in zip((*one[:3], *one.gradients), (*other[:3], *other.gradients), strict=True):
+            assert torch.equal(ours, theirs)
+
+
+def test_gradients_of_a_loss_are_there_where_they_are_asked_for(
+    made: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "library", lambda: made)
+    given, target = with_slopes(20, 16, 50, bias=True)
+    whole = cross_entropy(*given, target, 0.1, low=torch.float32, wanted=ALL)
+    for wanted in ((False, False, False), (True, False, False), (False, True, False), (False, False, True)):
+        part = cross_entropy(*given, target, 0.1, low=torch.float32, wanted=wanted)
+        assert part is not None and whole is not None and part.smoothed == whole.smoothed
+        for asked, ours, theirs in zip(wanted, part.gradients, whole.gradients, strict=True):
+            assert torch.equal(ours, theirs) if asked else ours is None
+
+
+@pytest.mark.parametrize("broken", [torch.nan, torch.inf])
+def test_a_loss_of_what_is_no_number_is_none(made: ctypes.CDLL, broken: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "library", lambda: made)
+    given, target = with_slopes(20, 16, 50, bias=False)
+    given[0][7, 3] = broken
+    found = cross_entropy(*given, target, 0.1, low=torch.float32, wanted=ALL)
+    assert found is not None and not found.smoothed.isfinite()
+    alone = found.gradients[0].isfinite().all(-1)
+    assert alone.tolist() == [row != 7 for row in range(20)]
 
 
 @pytest.mark.parametrize("shape", [(1, 5), (3, 64), (7, 1000), (40, 5000)])

@@ -1,4 +1,5 @@
 // What Python calls. Everything else is included, so that one command compiles it for the processor at hand.
+#include "loss.h"
 #include "step.h"
 
 template <typename Number>
@@ -32,6 +33,7 @@ extern "C" {
 
 int64_t panel() { return PANEL; }
 int64_t has_bytes() { return HAS_BYTES; }
+int64_t has_pairs() { return HAS_PAIRS; }
 int64_t levels() {
 #if HAS_BYTES
     return LEVELS;
@@ -103,6 +105,13 @@ void continuations(const float* log_p, const double* score, int64_t sentences, i
         }
     }
     for (long r = 0; r < rows; r++) highest[r] = best[r * each];
+}
+
+void cross_entropy(const Loss* loss, int64_t in_pairs, int64_t threads) {
+#if HAS_PAIRS
+    if (in_pairs) return smoothed_loss<Pair>(*loss, (int)threads);
+#endif
+    smoothed_loss<Single>(*loss, (int)threads);
 }
 
 int64_t transformer_step(const Block* blocks, const Step* step, int64_t threads) { return run(blocks, step, (int)threads); }

@@ -52,32 +52,49 @@ static void activate(float* x, long count, int64_t activation) {
     }
 }
 
-// y (rows, PANEL) = x W + b of one panel, in floats.
-template <int rows>
-static void tile(const float* x, long inputs, const float* panel, const float* bias, float* y, long stride) {
-    Floats sum[rows][4];
-    for (int row = 0; row < rows; row++)
-        for (int part = 0; part < 4; part++)
-            sum[row][part] = bias ? *(const Floats*)(bias + part * LANES) : Floats{};
-    for (long i = 0; i < inputs; i++, panel += PANEL) {
-        Floats weights[4];
-        for (int part = 0; part < 4; part++) weights[part] = *(const Floats*)(panel + part * LANES);
-        for (int row = 0; row < rows; row++)
-            for (int part = 0; part < 4; part++) sum[row][part] = multiply_add(weights[part], Floats{} + x[row * inputs + i], sum[row][part]);
+// Numbers as tiles take them, 32 bits at a time: a float, or two in bfloat16, whose products are summed in one go.
+struct Single {
+    static constexpr long EACH = 1;
+    static float atom(float first, float) { return first; }
+    static Floats add(Floats sum, Floats weights, float x) { return multiply_add(weights, all_lanes(x), sum); }
+};
+
+// y (rows, PANEL) = x W, where `x` gives a row's number every `row` and the next input every `next`, and the panel lies
+// every `below`; plus `start`, if any: a row of it every `same`, which is 0 for a bias.
+template <typename Kind, int rows>
+static void tile(const float* x, long row, long next, long inputs, const float* panel, long below, const float* start,
+                 long same, float* y, long stride) {
+    Floats sum[rows][PARTS] = {};
+    for (long i = 0; i < inputs; i++, panel += below, x += next) {
+        Floats weights[PARTS];
+        for (int part = 0; part < PARTS; part++) weights[part] = *(const Anywhere*)(panel + part * LANES);
+        for (int r = 0; r < rows; r++)
+            for (int part = 0; part < PARTS; part++) sum[r][part] = Kind::add(sum[r][part], weights[part], x[r * row]);
     }
-    for (int row = 0; row < rows; row++)
-        for (int part = 0; part < 4; part++) *(Floats*)(y + row * stride + part * LANES) = sum[row][part];
+    if (start)
+#pragma GCC unroll 6
+        for (int r = 0; r < rows; r++)
+            for (int part = 0; part < PARTS; part++) sum[r][part] += *(const Anywhere*)(start + r * same + part * LANES);
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++)
+        for (int part = 0; part < PARTS; part++) *(Anywhere*)(y + r * stride + part * LANES) = sum[r][part];
 }
 
-static void tile(long rows, const float* x, long inputs, const float* panel, const float* bias, float* y, long stride) {
+template <typename Kind, typename... Rest>
+static void tiles(long rows, Rest... rest) {
     switch (rows) {
-        case 1: return tile<1>(x, inputs, panel, bias, y, stride);
-        case 2: return tile<2>(x, inputs, panel, bias, y, stride);
-        case 3: return tile<3>(x, inputs, panel, bias, y, stride);
-        case 4: return tile<4>(x, inputs, panel, bias, y, stride);
-        case 5: return tile<5>(x, inputs, panel, bias, y, stride);
-        default: return tile<6>(x, inputs, panel, bias, y, stride);
+        case 1: return tile<Kind, 1>(rest...);
+        case 2: return tile<Kind, 2>(rest...);
+        case 3: return tile<Kind, 3>(rest...);
+        case 4: return tile<Kind, 4>(rest...);
+        case 5: return tile<Kind, 5>(rest...);
+        default: return tile<Kind, 6>(rest...);
     }
+}
+
+// The same of rows that lie one after the other and one panel, plus a bias, if any.
+static void tile(long rows, const float* x, long inputs, const float* panel, const float* bias, float* y, long stride) {
+    tiles<Single>(rows, x, inputs, 1L, inputs, panel, PANEL, bias, 0L, y, stride);
 }
 
 #if HAS_BYTES
@@ -85,23 +102,23 @@ static void tile(long rows, const float* x, long inputs, const float* panel, con
 template <int rows>
 static void tile(const int8_t* x, long depth, const float* scales, const int32_t* sums,
                  const uint8_t* panel, const float* scale, const float* bias, float* y, long stride) {
-    Ints sum[rows][4];
+    Ints sum[rows][PARTS];
     for (int row = 0; row < rows; row++)
-        for (int part = 0; part < 4; part++) sum[row][part] = (Ints)(Words{} - 128 * sums[row]);
+        for (int part = 0; part < PARTS; part++) sum[row][part] = (Ints)(Words{} - 128 * sums[row]);
     for (long i = 0; i < depth; i += 4, panel += 4 * PANEL) {
-        Ints weights[4];
-        for (int part = 0; part < 4; part++) weights[part] = load(panel + 4 * part * LANES);
+        Ints weights[PARTS];
+        for (int part = 0; part < PARTS; part++) weights[part] = load(panel + 4 * part * LANES);
         for (int row = 0; row < rows; row++) {
             int32_t inputs;
             memcpy(&inputs, x + row * depth + i, 4);
-            for (int part = 0; part < 4; part++) sum[row][part] = add_products(sum[row][part], weights[part], inputs);
+            for (int part = 0; part < PARTS; part++) sum[row][part] = add_products(sum[row][part], weights[part], inputs);
         }
     }
     for (int row = 0; row < rows; row++)
-        for (int part = 0; part < 4; part++) {
+        for (int part = 0; part < PARTS; part++) {
             const Floats found = as_floats(sum[row][part]) * scales[row];
-            const Floats more = bias ? *(const Floats*)(bias + part * LANES) : Floats{};
-            *(Floats*)(y + row * stride + part * LANES) = multiply_add(found, *(const Floats*)(scale + part * LANES), more);
+            const Floats more = bias ? *(const Anywhere*)(bias + part * LANES) : Floats{};
+            *(Anywhere*)(y + row * stride + part * LANES) = multiply_add(found, *(const Anywhere*)(scale + part * LANES), more);
         }
 }
 #endif

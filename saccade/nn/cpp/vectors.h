@@ -14,12 +14,25 @@ constexpr long LANES = 8;
 #else
 constexpr long LANES = 4;
 #endif
-constexpr long PANEL = 4 * LANES;
-typedef float Floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+constexpr long PARTS = LANES == 16 ? 4 : 2;  // of a panel: with more, sums of six rows would not fit into the registers
+constexpr long PANEL = PARTS * LANES;
+typedef float Floats __attribute__((vector_size(4 * LANES)));
+typedef float Anywhere __attribute__((vector_size(4 * LANES), aligned(4), may_alias));  // how floats lie in memory
 typedef int32_t Words __attribute__((vector_size(4 * LANES)));
 #if defined(__AVX2__) || defined(__FMA__)
 #include <immintrin.h>
 #endif
+
+// The same number in all lanes; the sum with zero that other vectors of GCC ask for is one instruction more.
+static inline Floats all_lanes(float x) {
+#if defined(__AVX512F__)
+    return (Floats)_mm512_set1_ps(x);
+#elif defined(__AVX__)
+    return (Floats)_mm256_set1_ps(x);
+#else
+    return Floats{x, x, x, x};
+#endif
+}
 
 // a b + c, rounded once wherever the processor can: in every tile alike, so that no row depends on its neighbours.
 static inline Floats multiply_add(Floats a, Floats b, Floats c) {
