@@ -21,6 +21,7 @@ from saccade.nn.cache import KeyValues
 from saccade.nn.layers import xavier
 from saccade.nn.positions import AttentionPositions
 from saccade.nn.scores import Place, ScaledDot, Score
+from saccade.nn.short_attention import attend_short
 
 Tap = Callable[[Tensor], None]
 
@@ -208,6 +209,10 @@ def fused(
     slow = query.device.type == "cpu" and query.dtype == torch.bfloat16 and torch.is_grad_enabled()
     if slow:
         query, key, value = query.float(), key.float(), value.float()
+    if not dropout:
+        seen = attend_short(query, key, value, mask=mask, causal=causal, scale=scale)
+        if seen is not None:
+            return seen
     with torch.autocast("cpu", enabled=False) if slow else nullcontext():
         return F.scaled_dot_product_attention(
             query,

@@ -1,6 +1,6 @@
 """The processor's own code: `cpp/native.cpp`, compiled on the machine where it runs and kept there for the next time.
 
-Compiling takes some two seconds, once. Where there is no compiler, or SACCADE_NATIVE=0 is set, everything is computed
+Compiling takes some four seconds, once. Where there is no compiler, or SACCADE_NATIVE=0 is set, everything is computed
 by torch instead. Numbers are torch's, and so are the threads.
 """
 
@@ -93,6 +93,27 @@ class Loss(ctypes.Structure):
     )
 
 
+class Strided(ctypes.Structure):
+    """Vectors (B, H, T, K), whose numbers lie one after the other, with the strides of everything else."""
+
+    _fields_ = (("data", ctypes.c_void_p), *((name, ctypes.c_int64) for name in ("batch", "head", "position")))
+
+
+class ShortAttention(ctypes.Structure):
+    """Attention over few cells: what is read, and what is written forward and backward."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("batch", "heads", "groups", "asking", "cells")),
+        *((name, ctypes.c_int64) for name in ("key_width", "value_width", "causal")),
+        ("scale", ctypes.c_double),
+        ("sees", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("sees_batch", "sees_head", "sees_asking")),
+        *((name, Strided) for name in ("query", "key", "value")),
+        ("weights", ctypes.c_void_p),
+        *((name, Strided) for name in ("seen", "query_gradient", "key_gradient", "value_gradient")),
+    )
+
+
 @functools.cache
 def library() -> ctypes.CDLL | None:
     """What was compiled, now or before; None where that cannot be."""
@@ -142,17 +163,26 @@ def _processor() -> str:
 
 
 def _declared(made: ctypes.CDLL) -> ctypes.CDLL:
-    for name in ("panel", "has_bytes", "has_pairs", "levels", "transformer_step"):
+    for name in ("panel", "lanes", "has_bytes", "has_pairs", "levels", "transformer_step"):
         getattr(made, name).restype = ctypes.c_int64
     for name in ("pack_floats", "pack_bytes"):
         getattr(made, name).argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
     made.apply.argtypes = [*[ctypes.c_void_p] * 3, ctypes.c_int64, ctypes.c_int64]
     made.transformer_step.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]
-    made.cross_entropy.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
+    for name in ("cross_entropy", "short_attention"):
+        getattr(made, name).argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
     made.log_softmax.argtypes = [ctypes.c_void_p, *[ctypes.c_int64] * 3]
     pointers, numbers = [ctypes.c_void_p], [ctypes.c_int64]
     made.continuations.argtypes = [*2 * pointers, *5 * numbers, *5 * pointers, *numbers]
-    for name in ("pack_floats", "pack_bytes", "apply", "log_softmax", "continuations", "cross_entropy"):
+    for name in (
+        "pack_floats",
+        "pack_bytes",
+        "apply",
+        "log_softmax",
+        "continuations",
+        "cross_entropy",
+        "short_attention",
+    ):
         getattr(made, name).restype = None
     return made
 

@@ -62,8 +62,9 @@ static void turn(const Step& step, long row, float* head) {
 // depends on how many cells there are beyond those that are seen.
 static void weigh(float* scores, const uint8_t* sees, long cells, long across) {
     float largest = -INFINITY, total = 0.0f;
-    for (long cell = 0; cell < across; cell++)
-        if (cell >= cells || (sees && !sees[cell])) scores[cell] = -INFINITY;
+    if (sees)
+        for (long cell = 0; cell < cells; cell++) scores[cell] = sees[cell] ? scores[cell] : -INFINITY;
+    for (long cell = cells; cell < across; cell++) scores[cell] = -INFINITY;
 #pragma omp simd reduction(max : largest)
     for (long cell = 0; cell < across; cell++) largest = scores[cell] > largest ? scores[cell] : largest;
     for (long cell = 0; cell < across; cell++)

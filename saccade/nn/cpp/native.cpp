@@ -1,5 +1,6 @@
 // What Python calls. Everything else is included, so that one command compiles it for the processor at hand.
 #include "loss.h"
+#include "short_attention.h"
 #include "step.h"
 
 template <typename Number>
@@ -32,6 +33,7 @@ static void largest(const float* line, long width, long count, float* best, int6
 extern "C" {
 
 int64_t panel() { return PANEL; }
+int64_t lanes() { return LANES; }
 int64_t has_bytes() { return HAS_BYTES; }
 int64_t has_pairs() { return HAS_PAIRS; }
 int64_t levels() {
@@ -112,6 +114,10 @@ void cross_entropy(const Loss* loss, int64_t in_pairs, int64_t threads) {
     if (in_pairs) return smoothed_loss<Pair>(*loss, (int)threads);
 #endif
     smoothed_loss<Single>(*loss, (int)threads);
+}
+
+void short_attention(const ShortAttention* of, int64_t backward, int64_t threads) {
+    backward ? attend_short_backward(*of, (int)threads) : attend_short(*of, (int)threads);
 }
 
 int64_t transformer_step(const Block* blocks, const Step* step, int64_t threads) { return run(blocks, step, (int)threads); }

@@ -59,36 +59,36 @@ struct Single {
     static Floats add(Floats sum, Floats weights, float x) { return multiply_add(weights, all_lanes(x), sum); }
 };
 
-// y (rows, PANEL) = x W, where `x` gives a row's number every `row` and the next input every `next`, and the panel lies
-// every `below`; plus `start`, if any: a row of it every `same`, which is 0 for a bias.
-template <typename Kind, int rows>
+// y (rows, a panel or some parts of it) = x W: the next row of x is `row` away, its next input `next`, and that of the
+// panel `below`. What is at `start`, if anything, comes on top; its next row is `same` away, 0 for a bias.
+template <typename Kind, int rows, int parts>
 static void tile(const float* x, long row, long next, long inputs, const float* panel, long below, const float* start,
                  long same, float* y, long stride) {
-    Floats sum[rows][PARTS] = {};
+    Floats sum[rows][parts] = {};
     for (long i = 0; i < inputs; i++, panel += below, x += next) {
-        Floats weights[PARTS];
-        for (int part = 0; part < PARTS; part++) weights[part] = *(const Anywhere*)(panel + part * LANES);
+        Floats weights[parts];
+        for (int part = 0; part < parts; part++) weights[part] = *(const Anywhere*)(panel + part * LANES);
         for (int r = 0; r < rows; r++)
-            for (int part = 0; part < PARTS; part++) sum[r][part] = Kind::add(sum[r][part], weights[part], x[r * row]);
+            for (int part = 0; part < parts; part++) sum[r][part] = Kind::add(sum[r][part], weights[part], x[r * row]);
     }
     if (start)
 #pragma GCC unroll 6
         for (int r = 0; r < rows; r++)
-            for (int part = 0; part < PARTS; part++) sum[r][part] += *(const Anywhere*)(start + r * same + part * LANES);
+            for (int part = 0; part < parts; part++) sum[r][part] += *(const Anywhere*)(start + r * same + part * LANES);
 #pragma GCC unroll 6
     for (int r = 0; r < rows; r++)
-        for (int part = 0; part < PARTS; part++) *(Anywhere*)(y + r * stride + part * LANES) = sum[r][part];
+        for (int part = 0; part < parts; part++) *(Anywhere*)(y + r * stride + part * LANES) = sum[r][part];
 }
 
-template <typename Kind, typename... Rest>
+template <typename Kind, int parts = PARTS, typename... Rest>
 static void tiles(long rows, Rest... rest) {
     switch (rows) {
-        case 1: return tile<Kind, 1>(rest...);
-        case 2: return tile<Kind, 2>(rest...);
-        case 3: return tile<Kind, 3>(rest...);
-        case 4: return tile<Kind, 4>(rest...);
-        case 5: return tile<Kind, 5>(rest...);
-        default: return tile<Kind, 6>(rest...);
+        case 1: return tile<Kind, 1, parts>(rest...);
+        case 2: return tile<Kind, 2, parts>(rest...);
+        case 3: return tile<Kind, 3, parts>(rest...);
+        case 4: return tile<Kind, 4, parts>(rest...);
+        case 5: return tile<Kind, 5, parts>(rest...);
+        default: return tile<Kind, 6, parts>(rest...);
     }
 }
 
