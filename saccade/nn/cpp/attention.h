@@ -58,10 +58,11 @@ static void turn(const Step& step, long row, float* head) {
     }
 }
 
-// Softmax of the scores over the cells that may be seen, 0 elsewhere, in place: over whole panels, so that no sum
+// Softmax of the scaled scores over the cells that may be seen, 0 elsewhere, in place: over whole vectors, so that no sum
 // depends on how many cells there are beyond those that are seen.
-static void weigh(float* scores, const uint8_t* sees, long cells, long across) {
+static void weigh(float* scores, float scale, const uint8_t* sees, long cells, long across) {
     float largest = -INFINITY, total = 0.0f;
+    for (long cell = 0; cell < cells; cell++) scores[cell] *= scale;
     if (sees)
         for (long cell = 0; cell < cells; cell++) scores[cell] = sees[cell] ? scores[cell] : -INFINITY;
     for (long cell = cells; cell < across; cell++) scores[cell] = -INFINITY;
@@ -75,46 +76,33 @@ static void weigh(float* scores, const uint8_t* sees, long cells, long across) {
     for (long cell = 0; cell < across; cell++) scores[cell] *= factor;
 }
 
-// Where every cell of a sentence is that of one of its rows, as in an encoder: keys and values of a head as panels, rows
-// in tiles.
+// Where every cell of a sentence is that of one of its rows, as in an encoder: a head's rows and cells at once.
 static void attend_whole(const Team& team, const Step& step, long layer, Room& room) {
     const long width = step.head_width, all = (step.heads + 2 * step.groups) * width, cells = step.filled;
-    const long beam = step.rows / step.sentences, across = padded(cells, PANEL), wide = padded(width, PANEL);
-    std::vector<float> keys(across * width), values(wide * cells);
-    std::vector<float> queries(TILE * width), scores(TILE * across), weights(TILE * cells), seen(TILE * PANEL);
+    const long beam = step.rows / step.sentences, across = padded(cells, LANES), wide = padded(width, LANES);
+    const bool whole = wide == width;  // otherwise, what is read and written in whole vectors has room of its own
+    std::vector<float> keys(width * across), scores(beam * across), values(whole ? 0 : cells * wide), seen(whole ? 0 : beam * wide);
     const Share own = team.of(step.sentences * step.groups);
     for (long pair = own.first; pair < own.last; pair++) {
-        const long sentence = pair / step.groups, group = pair % step.groups;
+        const long sentence = pair / step.groups, group = pair % step.groups, first = sentence * beam;
         const long kept = ((sentence * step.layers + layer) * step.groups + group) * step.capacity * width;
-        for (long cell = 0; cell < cells; cell++)
-            for (long i = 0; i < width; i++) {
-                const long at = kept + cell * width + i;
-                keys[(cell / PANEL * width + i) * PANEL + cell % PANEL] = step.keys[at];
-                values[(i / PANEL * cells + cell) * PANEL + i % PANEL] = step.values[at];
-            }
-        const long per_group = step.heads / step.groups;
-        for (long head = group * per_group; head < (group + 1) * per_group; head++)
-            for (long first = sentence * beam; first < (sentence + 1) * beam; first += TILE) {
-                const long count = std::min(TILE, (sentence + 1) * beam - first);
-                for (long r = 0; r < count; r++) {
-                    float* query = room.projected.data() + (first + r) * all + head * width;
-                    if (step.sine) turn(step, first + r, query);
-                    for (long i = 0; i < width; i++) queries[r * width + i] = query[i] * (float)step.scale;
-                }
-                for (long cell = 0; cell < across; cell += PANEL)
-                    tile(count, queries.data(), width, keys.data() + cell * width, nullptr, scores.data() + cell, across);
-                for (long r = 0; r < count; r++) {
-                    float* row = scores.data() + r * across;
-                    weigh(row, step.sees ? step.sees + (first + r) * cells : nullptr, cells, across);
-                    memcpy(weights.data() + r * cells, row, cells * sizeof(float));
-                }
-                for (long i = 0; i < width; i += PANEL) {
-                    tile(count, weights.data(), cells, values.data() + i * cells, nullptr, seen.data(), PANEL);
-                    for (long r = 0; r < count; r++)
-                        memcpy(room.context.data() + ((first + r) * step.heads + head) * width + i, seen.data() + r * PANEL,
-                               std::min(PANEL, width - i) * sizeof(float));
-                }
-            }
+        turn_over(step.keys + kept, width, cells, width, keys.data(), across);
+        if (!whole)
+            for (long cell = 0; cell < cells; cell++)
+                memcpy(values.data() + cell * wide, step.values + kept + cell * width, width * sizeof(float));
+        const long per_group = step.heads / step.groups, between = step.heads * width;
+        for (long head = group * per_group; head < (group + 1) * per_group; head++) {
+            float* queries = room.projected.data() + first * all + head * width;
+            float* context = room.context.data() + (first * step.heads + head) * width;
+            for (long r = 0; r < beam && step.sine; r++) turn(step, first + r, queries + r * all);
+            multiply(beam, queries, all, 1, width, keys.data(), across, scores.data(), across, across);
+            for (long r = 0; r < beam; r++)
+                weigh(scores.data() + r * across, (float)step.scale, step.sees ? step.sees + (first + r) * cells : nullptr, cells, across);
+            multiply(beam, scores.data(), across, 1, cells, whole ? step.values + kept : values.data(), wide,
+                     whole ? context : seen.data(), whole ? between : wide, wide);
+            for (long r = 0; r < beam && !whole; r++)
+                memcpy(context + r * between, seen.data() + r * wide, width * sizeof(float));
+        }
     }
     team.wait();
 }

@@ -7,7 +7,7 @@
 
 #include "vectors.h"
 
-constexpr long TILE = 6, BYTE_TILE = 4;  // rows of a tile: with more, their sums would not fit into the registers
+constexpr long TILE = 6, BYTE_TILE = 6;  // rows of a tile: with more, their sums would not fit into the registers
 
 struct Map {
     int64_t inputs, outputs;
@@ -97,12 +97,41 @@ static void tile(long rows, const float* x, long inputs, const float* panel, con
     tiles<Single>(rows, x, inputs, 1L, inputs, panel, PANEL, bias, 0L, y, stride);
 }
 
+// y (rows, width) = x W, or more of it, over a width of whole vectors.
+static void multiply(long rows, const float* x, long row, long next, long inputs, const float* table, long below, float* y,
+                     long stride, long width, bool more = false) {
+    for (long r = 0; r < rows; r += TILE)
+        for (long first = 0; first < width; first += PANEL) {
+            const long count = std::min(TILE, rows - r);
+            float* to = y + r * stride + first;
+            const float* start = more ? to : nullptr;
+            const auto parts = [&](auto number) {
+                tiles<Single, number>(count, x + r * row, row, next, inputs, table + first, below, start, stride, to, stride);
+            };
+            switch (std::min(PARTS, (width - first) / LANES)) {
+                case 1: parts(std::integral_constant<int, 1>{}); break;
+                case 2: parts(std::integral_constant<int, 2>{}); break;
+                case 3: parts(std::integral_constant<int, 3>{}); break;
+                default: parts(std::integral_constant<int, PARTS>{});
+            }
+        }
+}
+
+// Columns as rows, padded with zeros: x (cells, width), every `stride` -> (width, across).
+static void turn_over(const float* x, long stride, long cells, long width, float* to, long across) {
+    for (long i = 0; i < width; i++) {
+        for (long cell = 0; cell < cells; cell++) to[i * across + cell] = x[cell * stride + i];
+        for (long cell = cells; cell < across; cell++) to[i * across + cell] = 0.0f;
+    }
+}
+
 #if HAS_BYTES
-// The same in eight bits: y = s_o m (sum_i (W + 128) q - 128 sum_i q) + b, with the scale m and the sum of each row.
+// A panel in eight bits: y = s_o m (sum_i (W + 128) q - 128 sum_i q) + b, with the scale m and the sum of each row.
 template <int rows>
 static void tile(const int8_t* x, long depth, const float* scales, const int32_t* sums,
                  const uint8_t* panel, const float* scale, const float* bias, float* y, long stride) {
     Ints sum[rows][PARTS];
+#pragma GCC unroll 6
     for (int row = 0; row < rows; row++)
         for (int part = 0; part < PARTS; part++) sum[row][part] = (Ints)(Words{} - 128 * sums[row]);
     for (long i = 0; i < depth; i += 4, panel += 4 * PANEL) {
@@ -114,12 +143,16 @@ static void tile(const int8_t* x, long depth, const float* scales, const int32_t
             for (int part = 0; part < PARTS; part++) sum[row][part] = add_products(sum[row][part], weights[part], inputs);
         }
     }
+    Floats factor[PARTS], more[PARTS] = {};
+    for (int part = 0; part < PARTS; part++) {
+        factor[part] = *(const Anywhere*)(scale + part * LANES);
+        if (bias) more[part] = *(const Anywhere*)(bias + part * LANES);
+    }
+#pragma GCC unroll 6
     for (int row = 0; row < rows; row++)
-        for (int part = 0; part < PARTS; part++) {
-            const Floats found = as_floats(sum[row][part]) * scales[row];
-            const Floats more = bias ? *(const Anywhere*)(bias + part * LANES) : Floats{};
-            *(Anywhere*)(y + row * stride + part * LANES) = multiply_add(found, *(const Anywhere*)(scale + part * LANES), more);
-        }
+        for (int part = 0; part < PARTS; part++)
+            *(Anywhere*)(y + row * stride + part * LANES) =
+                multiply_add(as_floats(sum[row][part]) * all_lanes(scales[row]), factor[part], more[part]);
 }
 #endif
 
@@ -222,7 +255,9 @@ struct Team {
             case 1: return tile<1>(from, depth, scales, sums, panel, scale, bias, y, stride);
             case 2: return tile<2>(from, depth, scales, sums, panel, scale, bias, y, stride);
             case 3: return tile<3>(from, depth, scales, sums, panel, scale, bias, y, stride);
-            default: return tile<4>(from, depth, scales, sums, panel, scale, bias, y, stride);
+            case 4: return tile<4>(from, depth, scales, sums, panel, scale, bias, y, stride);
+            case 5: return tile<5>(from, depth, scales, sums, panel, scale, bias, y, stride);
+            default: return tile<6>(from, depth, scales, sums, panel, scale, bias, y, stride);
         }
 #endif
     }

@@ -23,34 +23,6 @@ struct ShortAttention {
     Strided seen, query_gradient, key_gradient, value_gradient;  // forward `seen` is written, backward it is the gradient
 };
 
-// y (rows, width) = x W, or more of it, over a width of whole vectors.
-static void multiply(long rows, const float* x, long row, long next, long inputs, const float* table, long below, float* y,
-                     long stride, long width, bool more = false) {
-    for (long r = 0; r < rows; r += TILE)
-        for (long first = 0; first < width; first += PANEL) {
-            const long count = std::min(TILE, rows - r);
-            float* to = y + r * stride + first;
-            const float* start = more ? to : nullptr;
-            const auto parts = [&](auto number) {
-                tiles<Single, number>(count, x + r * row, row, next, inputs, table + first, below, start, stride, to, stride);
-            };
-            switch (std::min(PARTS, (width - first) / LANES)) {
-                case 1: parts(std::integral_constant<int, 1>{}); break;
-                case 2: parts(std::integral_constant<int, 2>{}); break;
-                case 3: parts(std::integral_constant<int, 3>{}); break;
-                default: parts(std::integral_constant<int, PARTS>{});
-            }
-        }
-}
-
-// Columns as rows, padded with zeros: x (cells, width), every `stride` -> (width, across).
-static void turn_over(const float* x, long stride, long cells, long width, float* to, long across) {
-    for (long i = 0; i < width; i++) {
-        for (long cell = 0; cell < cells; cell++) to[i * across + cell] = x[cell * stride + i];
-        for (long cell = cells; cell < across; cell++) to[i * across + cell] = 0.0f;
-    }
-}
-
 template <typename Each>
 static void each_group(const ShortAttention& of, int threads, Each each) {
 #pragma omp parallel for num_threads(threads)
@@ -71,10 +43,8 @@ static void attend_short(const ShortAttention& of, int threads) {
             float* weights = of.weights + (b * of.heads + head) * of.asking * across;
             multiply(of.asking, of.query.at(b, head), of.query.position, 1, of.key_width, keys, across, weights, across, across);
             for (long t = 0; t < of.asking; t++) {
-                float* row = weights + t * across;
-                for (long cell = 0; cell < across; cell++) row[cell] *= (float)of.scale;
                 const uint8_t* sees = of.sees ? of.sees + b * of.sees_batch + head * of.sees_head + t * of.sees_asking : nullptr;
-                weigh(row, sees, of.causal ? t + 1 : of.cells, across);
+                weigh(weights + t * across, (float)of.scale, sees, of.causal ? t + 1 : of.cells, across);
             }
             multiply(of.asking, weights, across, 1, of.cells, of.value.at(b, group), of.value.position, of.seen.at(b, head),
                      of.seen.position, of.value_width);

@@ -55,7 +55,10 @@ static inline Floats as_floats(Ints x) { return (Floats)_mm512_cvtepi32_ps(x); }
 #if defined(__AVX512VNNI__)
 constexpr int LEVELS = 127;
 static inline Ints add_products(Ints sum, Ints weights, int32_t inputs) {
-    return _mm512_dpbusd_epi32(sum, weights, _mm512_set1_epi32(inputs));
+    // as written: of the intrinsic, GCC copies every sum, and with more than sixteen of them it takes them to memory
+    const Ints each = _mm512_set1_epi32(inputs);
+    asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(weights), "v"(each));
+    return sum;
 }
 #else
 constexpr int LEVELS = 63;
