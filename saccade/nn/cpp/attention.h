@@ -3,33 +3,56 @@
 
 #include "model.h"
 
-// What one query sees: context = sum_s softmax_s(scale q k_s) v_s over the cells that it may see. Usual widths of a
-// head are compiled in; 0 is any other.
+// q k_s of four cells at once; `which` says where they lie, or none: one after the other.
 template <long WIDTH>
-static void look(const float* query, const float* keys, const float* values, long stride, long cells,
-                 const uint8_t* sees, float scale, long any, std::vector<float>& weights, std::vector<int>& seen,
-                 float* context) {
-    const long width = WIDTH ? WIDTH : any;
-    long count = 0;
-    float largest = -INFINITY, total = 0.0f;
-    for (long cell = 0; cell < cells; cell++) {
-        if (sees && !sees[cell]) continue;
-        const float* key = keys + cell * stride;
-        float score = 0.0f;
+static void scores_of(const float* query, const float* keys, long stride, const int* which, long count, long width, float* scores) {
+    if (WIDTH == 0 || WIDTH % LANES) {
+        for (long c = 0; c < count; c++) {
+            const float* key = keys + (which ? which[c] : c) * stride;
+            float score = 0.0f;
 #pragma omp simd reduction(+ : score)
-        for (long i = 0; i < width; i++) score += query[i] * key[i];
-        score *= scale;
-        largest = score > largest ? score : largest;
-        weights[count] = score;
-        seen[count++] = (int)cell;
+            for (long i = 0; i < width; i++) score += query[i] * key[i];
+            scores[c] = score;
+        }
+        return;
     }
-    for (long i = 0; i < count; i++) weights[i] = exponential(weights[i] - largest);
+    for (long first = 0; first < count; first += 4) {
+        Floats sum[4];
+#pragma GCC unroll 4
+        for (long c = 0; c < 4; c++) {
+            const long cell = std::min(first + c, count - 1);
+            const float* key = keys + (which ? which[cell] : cell) * stride;
+            sum[c] = Floats{};
+            for (long i = 0; i < WIDTH; i += LANES)
+                sum[c] = multiply_add(*(const Anywhere*)(query + i), *(const Anywhere*)(key + i), sum[c]);
+        }
+        four_sums(sum[0], sum[1], sum[2], sum[3], scores + first);
+    }
+}
+
+// What one query sees: context = sum_s softmax_s(scale q k_s) v_s over these cells. Usual widths of a head are compiled
+// in; 0 is any other. `weights` has room for whole vectors.
+template <long WIDTH>
+static void look(const float* query, const float* keys, const float* values, long stride, const int* which, long count,
+                 float scale, long any, float* weights, float* context) {
+    const long width = WIDTH ? WIDTH : any, across = padded(count, LANES);
+    float largest = -INFINITY, total = 0.0f;
+    scores_of<WIDTH>(query, keys, stride, which, count, width, weights);
+    for (long c = count; c < across; c++) weights[c] = -INFINITY;
+#pragma omp simd reduction(max : largest)
+    for (long c = 0; c < across; c++) {
+        weights[c] *= scale;
+        largest = weights[c] > largest ? weights[c] : largest;
+    }
 #pragma omp simd reduction(+ : total)
-    for (long i = 0; i < count; i++) total += weights[i];
+    for (long c = 0; c < across; c++) {
+        weights[c] = c < count ? exponential(weights[c] - largest) : 0.0f;
+        total += weights[c];
+    }
     for (long i = 0; i < width; i++) context[i] = 0.0f;
     for (long c = 0; c < count; c++) {
         const float weight = weights[c] / total;
-        const float* value = values + seen[c] * stride;
+        const float* value = values + (which ? which[c] : c) * stride;
         for (long i = 0; i < width; i++) context[i] += weight * value[i];
     }
 }
@@ -43,6 +66,20 @@ template <typename Each>
 static void each_head(const Team& team, const Step& step, Each each) {
     const Share own = team.of(step.rows * step.heads);
     for (long pair = own.first; pair < own.last; pair++) each(pair / step.heads, pair % step.heads);
+    team.wait();
+}
+
+// Which cells each row may look at, as numbers: the same for all layers and heads of a step.
+static void list_seen(const Team& team, const uint8_t* sees, long rows, long cells, Seen& seen) {
+    const Share own = team.of(rows);
+    for (long row = own.first; row < own.last; row++) {
+        int *cell = seen.cells.data() + row * cells, count = 0;
+        for (long c = 0; c < cells; c++) {
+            cell[count] = (int)c;
+            count += sees[row * cells + c] != 0;
+        }
+        seen.counts[row] = count;
+    }
     team.wait();
 }
 
@@ -107,8 +144,7 @@ static void attend_whole(const Team& team, const Step& step, long layer, Room& r
     team.wait();
 }
 
-static void attend_self(const Team& team, const Step& step, long layer, Room& room, std::vector<float>& weights,
-                        std::vector<int>& seen) {
+static void attend_self(const Team& team, const Step& step, long layer, Room& room, std::vector<float>& weights) {
     const long width = step.head_width, all = (step.heads + 2 * step.groups) * width;
     const long beam = step.rows / step.sentences;
     float* projected = room.projected.data();
@@ -132,20 +168,20 @@ static void attend_self(const Team& team, const Step& step, long layer, Room& ro
         float* query = projected + row * all + head * width;
         if (step.sine) turn(step, row, query);
         see(query, cells(step.keys, row, group), cells(step.values, row, group), width,
-            step.sees ? step.filled : step.cell[row] + 1, step.sees ? step.sees + row * step.filled : nullptr,
-            (float)step.scale, width, weights, seen, room.context.data() + (row * step.heads + head) * width);
+            step.sees ? room.own.of(row, step.filled) : nullptr, step.sees ? room.own.counts[row] : step.cell[row] + 1,
+            (float)step.scale, width, weights.data(), room.context.data() + (row * step.heads + head) * width);
     });
 }
 
-static void attend_memory(const Team& team, const Step& step, long layer, Room& room, std::vector<float>& weights,
-                          std::vector<int>& seen) {
+static void attend_memory(const Team& team, const Step& step, long layer, Room& room, std::vector<float>& weights) {
     const long width = step.head_width, beam = step.rows / step.sentences;
     const auto see = look_of(width);
     each_head(team, step, [&](long row, long head) {
         const long sentence = row / beam;
         const long from = sentence * step.sentence_stride + (layer * step.heads + head) * step.head_stride;
         see(room.projected.data() + (row * step.heads + head) * width, step.memory_keys + from, step.memory_values + from,
-            step.cell_stride, step.cells, step.real ? step.real + sentence * step.cells : nullptr,
-            (float)step.cross_scale, width, weights, seen, room.context.data() + (row * step.heads + head) * width);
+            step.cell_stride, step.real ? room.real.of(sentence, step.cells) : nullptr,
+            step.real ? room.real.counts[sentence] : step.cells, (float)step.cross_scale, width, weights.data(),
+            room.context.data() + (row * step.heads + head) * width);
     });
 }

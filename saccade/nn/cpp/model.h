@@ -41,7 +41,20 @@ struct Step {
     float* log_p;           // ... log-probabilities (rows, words to predict)
 };
 
+// Numbers of the cells that each row may look at.
+struct Seen {
+    std::vector<int> cells, counts;
+
+    void make_room(long rows, long each) {
+        cells.resize(std::max<size_t>(cells.size(), rows * each));
+        counts.resize(std::max<size_t>(counts.size(), rows));
+    }
+
+    const int* of(long row, long each) const { return cells.data() + row * each; }
+};
+
 struct Room {
     std::vector<float> x, hidden, projected, context;
+    Seen own, real;
     Quantised quantised;
 };

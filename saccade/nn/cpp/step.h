@@ -80,24 +80,28 @@ static bool run(const Block* blocks, const Step* given, int threads) {
     room.projected.resize(std::max<size_t>(room.projected.size(), rows * widest));
     room.context.resize(std::max<size_t>(room.context.size(), rows * step.heads * step.head_width));
     room.quantised.make_room(rows, widest);
+    const bool chooses = step.sees && rows != step.sentences * step.filled;  // otherwise all is looked at at once
+    if (chooses) room.own.make_room(rows, step.filled);
+    if (step.real) room.real.make_room(step.sentences, step.cells);
 #pragma omp parallel num_threads(threads)
     {
         const Team team{omp_get_thread_num(), omp_get_num_threads(), room.quantised};
-        std::vector<float> weights(std::max<long>(step.filled, step.cells));
-        std::vector<int> seen(weights.size());
+        std::vector<float> weights(padded(std::max<long>(step.filled, step.cells), LANES));
         float *projected = room.projected.data(), *context = room.context.data();
+        if (chooses) list_seen(team, step.sees, rows, step.filled, room.own);
+        if (step.real) list_seen(team, step.real, step.sentences, step.cells, room.real);
         if (step.tokens) embed(team, step);
         for (long layer = 0; layer < step.layers; layer++) {
             const Block& block = blocks[layer];
             around(team, step, block.around_attention, block.pre, room, [&](const float* from, float* x) {
                 team.apply(*block.project, from, projected, rows);
-                attend_self(team, step, layer, room, weights, seen);
+                attend_self(team, step, layer, room, weights);
                 team.apply(*block.output, context, x, rows, NONE, x);
             });
             if (block.ask)
                 around(team, step, block.around_cross, block.pre, room, [&](const float* from, float* x) {
                     team.apply(*block.ask, from, projected, rows);
-                    attend_memory(team, step, layer, room, weights, seen);
+                    attend_memory(team, step, layer, room, weights);
                     team.apply(*block.answer, context, x, rows, NONE, x);
                 });
             around(team, step, block.around_feed_forward, block.pre, room, [&](const float* from, float* x) {
