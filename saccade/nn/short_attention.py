@@ -18,8 +18,8 @@ MOST = 64  # positions on either side: with more, torch's kernel is as fast
 def attend_short(
     query: Tensor, key: Tensor, value: Tensor, *, mask: Tensor | None, causal: bool, scale: float
 ) -> Tensor | None:
-    """What `attention.fused` says of (B, H, T, K), (B, G, S, K) and (B, G, S, E), with its gradients, or None where torch
-    has to do it. A query that may see nothing sees zeros."""
+    """What `attention.fused` says of (B, H, T, K), (B, G, S, K) and (B, G, S, E), with its gradients, or None where
+    torch has to do it. A query that may see nothing sees zeros."""
     given = query, key, value
     wanted = torch.is_grad_enabled() and any(each.requires_grad for each in given)
     alike = query.shape[0] == key.shape[0]
