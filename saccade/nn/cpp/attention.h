@@ -5,7 +5,8 @@
 
 // q k_s of four cells at once; `which` says where they lie, or none: one after the other.
 template <long WIDTH>
-static void scores_of(const float* query, const float* keys, long stride, const int* which, long count, long width, float* scores) {
+static void scores_of(const float* query, const float* keys, long stride, const int* which, long count, long width,
+                      float* scores) {
     if (WIDTH == 0 || WIDTH % LANES) {
         for (long c = 0; c < count; c++) {
             const float* key = keys + (which ? which[c] : c) * stride;
@@ -118,7 +119,8 @@ static void attend_whole(const Team& team, const Step& step, long layer, Room& r
     const long width = step.head_width, all = (step.heads + 2 * step.groups) * width, cells = step.filled;
     const long beam = step.rows / step.sentences, across = padded(cells, LANES), wide = padded(width, LANES);
     const bool whole = wide == width;  // otherwise, what is read and written in whole vectors has room of its own
-    std::vector<float> keys(width * across), scores(beam * across), values(whole ? 0 : cells * wide), seen(whole ? 0 : beam * wide);
+    std::vector<float> keys(width * across), scores(beam * across);
+    std::vector<float> values(whole ? 0 : cells * wide), seen(whole ? 0 : beam * wide);
     const Share own = team.of(step.sentences * step.groups);
     for (long pair = own.first; pair < own.last; pair++) {
         const long sentence = pair / step.groups, group = pair % step.groups, first = sentence * beam;
@@ -133,8 +135,10 @@ static void attend_whole(const Team& team, const Step& step, long layer, Room& r
             float* context = room.context.data() + (first * step.heads + head) * width;
             for (long r = 0; r < beam && step.sine; r++) turn(step, first + r, queries + r * all);
             multiply(beam, queries, all, 1, width, keys.data(), across, scores.data(), across, across);
-            for (long r = 0; r < beam; r++)
-                weigh(scores.data() + r * across, (float)step.scale, step.sees ? step.sees + (first + r) * cells : nullptr, cells, across);
+            for (long r = 0; r < beam; r++) {
+                const uint8_t* sees = step.sees ? step.sees + (first + r) * cells : nullptr;
+                weigh(scores.data() + r * across, (float)step.scale, sees, cells, across);
+            }
             multiply(beam, scores.data(), across, 1, cells, whole ? step.values + kept : values.data(), wide,
                      whole ? context : seen.data(), whole ? between : wide, wide);
             for (long r = 0; r < beam && !whole; r++)

@@ -7,9 +7,10 @@
 #pragma once
 
 #include <omp.h>
+#if __has_include(<sys/mman.h>)
 #include <sys/mman.h>
+#endif
 
-#include <cstdlib>
 #include <new>
 
 #include "products.h"
@@ -46,16 +47,15 @@ struct Loss {
 // Room for numbers that are written before they are read, in large pages where the system has them: to be given small
 // ones anew at each update takes longer than to fill them.
 struct Numbers {
-    static constexpr size_t PAGE = 1 << 21;
+    static constexpr std::align_val_t PAGE{1 << 21};
     float* room;
-    explicit Numbers(size_t count) : room((float*)aligned_alloc(PAGE, padded(std::max<size_t>(4 * count, 1), PAGE))) {
-        if (!room) throw std::bad_alloc();
+    explicit Numbers(size_t count) : room((float*)::operator new(4 * count, PAGE)) {
 #if defined(MADV_HUGEPAGE)
-        madvise(room, padded(4 * count, PAGE), MADV_HUGEPAGE);
+        madvise(room, 4 * count, MADV_HUGEPAGE);
 #endif
     }
     Numbers(const Numbers&) = delete;
-    ~Numbers() { free(room); }
+    ~Numbers() { ::operator delete(room, PAGE); }
     operator float*() const { return room; }
 };
 
@@ -138,6 +138,7 @@ static void smoothed_loss(const Loss& loss, int threads) {
         const Team team{omp_get_thread_num(), omp_get_num_threads(), unused};
         const Share of_panels = team.of(panels);
         std::vector<float> line(depth);
+        // the tables of the layer, laid out once
         for (long first = of_panels.first * PANEL; first < of_panels.last * PANEL; first++) {
             std::fill(line.begin(), line.end(), 0.0f);
             if (first < words) lay_along<Kind>(loss.weight + first * width, width, line.data());
@@ -158,6 +159,7 @@ static void smoothed_loss(const Loss& loss, int threads) {
             if (lays_told)
                 lay_across<Kind>(x + begin * width, end - begin, width, width, told + own.first * wide, wide);
             team.wait();
+            // logits, and what they cost
             for (long panel = of_panels.first; panel < of_panels.last; panel++)
                 for (long row = 0; row < rows; row += TILE)
                     tiles<Kind>(std::min(TILE, rows - row), asked + row * depth, depth, 1L, depth,
@@ -172,17 +174,20 @@ static void smoothed_loss(const Loss& loss, int threads) {
                 lay_across<Kind>(logits + begin * across, end - begin, words, across, by_word + own.first * across, across);
             }
             team.wait();
-            if (loss.x_gradient)
-                for (long word = 0; word < words; word += BLOCK * EACH)
-                    for (long row = begin; row < end; row += TILE)
-                        add_product<Kind>(std::min(TILE, end - row), of_rows + row * (across / EACH) + word / EACH,
-                                          across / EACH, 1L, padded(std::min(BLOCK * EACH, words - word), EACH) / EACH,
-                                          (as_is ? loss.weight : down) + word / EACH * wide, wide, loss.x_gradient + (first + row) * width, width);
+            // gradients: of x by its rows, of the tables by words
+            const float *table = as_is ? loss.weight : down, *vectors = as_is ? x : told;
+            const long between = across / EACH;
+            for (long word = 0; loss.x_gradient && word < words; word += BLOCK * EACH) {
+                const long inputs = padded(std::min(BLOCK * EACH, words - word), EACH) / EACH, at = word / EACH;
+                for (long row = begin; row < end; row += TILE)
+                    add_product<Kind>(std::min(TILE, end - row), of_rows + row * between + at, between, 1L, inputs,
+                                      table + at * wide, wide, loss.x_gradient + (first + row) * width, width);
+            }
             const Share own_words = team.of(words);
             if (loss.weight_gradient)
                 for (long word = own_words.first; word < own_words.last; word += TILE)
-                    add_product<Kind>(std::min(TILE, own_words.last - word), of_words + word, 1L, across, atoms, as_is ? x : told, wide,
-                                      loss.weight_gradient + word * width, width);
+                    add_product<Kind>(std::min(TILE, own_words.last - word), of_words + word, 1L, across, atoms,
+                                      vectors, wide, loss.weight_gradient + word * width, width);
             if (loss.bias_gradient)
                 for (long row = 0; row < rows; row++)
                     for (long word = own_words.first; word < own_words.last; word++)

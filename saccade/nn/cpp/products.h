@@ -5,9 +5,11 @@
 // OpenMP's, the same as torch's; they share out panels, rows or heads, and wait for each other after each part.
 #pragma once
 
+#include <type_traits>
+
 #include "vectors.h"
 
-constexpr long TILE = 6, BYTE_TILE = 6;  // rows of a tile: with more, their sums would not fit into the registers
+constexpr long TILE = 6;  // rows of a tile: with more, their sums would not fit into the registers
 
 struct Map {
     int64_t inputs, outputs;
@@ -106,7 +108,8 @@ static void multiply(long rows, const float* x, long row, long next, long inputs
             float* to = y + r * stride + first;
             const float* start = more ? to : nullptr;
             const auto parts = [&](auto number) {
-                tiles<Single, number>(count, x + r * row, row, next, inputs, table + first, below, start, stride, to, stride);
+                tiles<Single, number>(count, x + r * row, row, next, inputs, table + first, below, start, stride, to,
+                                      stride);
             };
             switch (std::min(PARTS, (width - first) / LANES)) {
                 case 1: parts(std::integral_constant<int, 1>{}); break;
@@ -215,9 +218,8 @@ struct Team {
         float part[TILE * PANEL];
         for (long number = own.first; number < own.last; number++) {
             const long first = number * PANEL, width = std::min<long>(PANEL, map.outputs - first);
-            const long tall = map.bytes ? BYTE_TILE : TILE;
-            for (long row = 0; row < rows; row += tall) {
-                const long count = std::min(tall, rows - row);
+            for (long row = 0; row < rows; row += TILE) {
+                const long count = std::min(TILE, rows - row);
                 float* to = y + row * map.outputs + first;
                 const bool direct = width == PANEL && !add && !times;  // either may be y itself
                 multiply(map, x, row, count, number, direct ? to : part, direct ? map.outputs : PANEL);

@@ -41,10 +41,13 @@ static void attend_short(const ShortAttention& of, int threads) {
         const long each = of.heads / of.groups;
         for (long head = group * each; head < (group + 1) * each; head++) {
             float* weights = of.weights + (b * of.heads + head) * of.asking * across;
-            multiply(of.asking, of.query.at(b, head), of.query.position, 1, of.key_width, keys, across, weights, across, across);
+            multiply(of.asking, of.query.at(b, head), of.query.position, 1, of.key_width, keys, across, weights, across,
+                     across);
             for (long t = 0; t < of.asking; t++) {
-                const uint8_t* sees = of.sees ? of.sees + b * of.sees_batch + head * of.sees_head + t * of.sees_asking : nullptr;
-                weigh(weights + t * across, (float)of.scale, sees, of.causal ? t + 1 : of.cells, across);
+                const long at = b * of.sees_batch + head * of.sees_head + t * of.sees_asking;
+                const uint8_t* sees = of.sees ? of.sees + at : nullptr;
+                const long cells = of.causal ? std::min<long>(t + 1, of.cells) : of.cells;
+                weigh(weights + t * across, (float)of.scale, sees, cells, across);
             }
             multiply(of.asking, weights, across, 1, of.cells, of.value.at(b, group), of.value.position, of.seen.at(b, head),
                      of.seen.position, of.value_width);
@@ -65,10 +68,11 @@ static void attend_short_backward(const ShortAttention& of, int threads) {
                 float *slope = slopes + t * across, mean = 0.0f;
 #pragma omp simd reduction(+ : mean)
                 for (long cell = 0; cell < across; cell++) mean += weight[cell] * slope[cell];
-                for (long cell = 0; cell < across; cell++) slope[cell] = (float)of.scale * weight[cell] * (slope[cell] - mean);
+                for (long cell = 0; cell < across; cell++)
+                    slope[cell] = (float)of.scale * weight[cell] * (slope[cell] - mean);
             }
-            multiply(of.asking, slopes, across, 1, of.cells, of.key.at(b, group), of.key.position, of.query_gradient.at(b, head),
-                     of.query_gradient.position, of.key_width);
+            multiply(of.asking, slopes, across, 1, of.cells, of.key.at(b, group), of.key.position,
+                     of.query_gradient.at(b, head), of.query_gradient.position, of.key_width);
             multiply(of.cells, slopes, 1, across, of.asking, of.query.at(b, head), of.query.position,
                      of.key_gradient.at(b, group), of.key_gradient.position, of.key_width, more);
             multiply(of.cells, weights, 1, across, of.asking, seen, of.seen.position, of.value_gradient.at(b, group),
