@@ -114,7 +114,10 @@ static void weigh(float* scores, float scale, const uint8_t* sees, long cells, l
     for (long cell = 0; cell < across; cell++) scores[cell] *= factor;
 }
 
-// Where every cell of a sentence is that of one of its rows, as in an encoder: a head's rows and cells at once.
+// Whether every cell of a sentence is that of one of its rows, as in an encoder.
+static bool looks_at_all(const Step& step) { return step.rows == step.sentences * step.filled; }
+
+// A head's rows and cells at once, where all are looked at.
 static void attend_whole(const Team& team, const Step& step, long layer, Room& room) {
     const long width = step.head_width, all = (step.heads + 2 * step.groups) * width, cells = step.filled;
     const long beam = step.rows / step.sentences, across = padded(cells, LANES), wide = padded(width, LANES);
@@ -165,7 +168,7 @@ static void attend_self(const Team& team, const Step& step, long layer, Room& ro
         memcpy(cells(step.values, row, group) + at, key + step.groups * width, width * sizeof(float));
     }
     team.wait();
-    if (beam == step.filled) return attend_whole(team, step, layer, room);
+    if (looks_at_all(step)) return attend_whole(team, step, layer, room);
     const auto see = look_of(width);
     each_head(team, step, [&](long row, long head) {
         const long group = head / (step.heads / step.groups);

@@ -64,14 +64,10 @@ static void log_softmax(const Team& team, float* x, long rows, long width) {
     }
 }
 
-// Whether all tokens have a row in the table: nothing is done where one has not.
-static bool run(const Block* blocks, const Step* given, int threads) {
-    for (long row = 0; given->tokens && row < given->rows; row++)
-        if (given->tokens[row] < 0 || given->tokens[row] >= given->words) return false;
-    if (!given->rows) return true;
-    thread_local Room room_of_thread;
-    Room& room = room_of_thread;
-    Step step = *given;
+// What lies between the parts of a step, kept from one to the next.
+static thread_local Room room_of_thread;
+
+static void make_room(Room& room, Step& step) {
     const long rows = step.rows, all = (step.heads + 2 * step.groups) * step.head_width;
     const long widest = std::max<long>({step.hidden, all, step.width});
     room.x.resize(std::max<size_t>(room.x.size(), step.x ? 0 : rows * step.width));
@@ -80,44 +76,102 @@ static bool run(const Block* blocks, const Step* given, int threads) {
     room.projected.resize(std::max<size_t>(room.projected.size(), rows * widest));
     room.context.resize(std::max<size_t>(room.context.size(), rows * step.heads * step.head_width));
     room.quantised.make_room(rows, widest);
-    const bool chooses = step.sees && rows != step.sentences * step.filled;  // otherwise all is looked at at once
-    if (chooses) room.own.make_room(rows, step.filled);
+    if (step.sees) room.own.make_room(rows, step.filled);
     if (step.real) room.real.make_room(step.sentences, step.cells);
+}
+
+static void take(const Block* blocks, const Step& step, Room& room, const Team& team) {
+    const long rows = step.rows;
+    std::vector<float> weights(padded(std::max<long>(step.filled, step.cells), LANES));
+    float *projected = room.projected.data(), *context = room.context.data();
+    if (step.sees && !looks_at_all(step)) list_seen(team, step.sees, rows, step.filled, room.own);
+    if (step.real) list_seen(team, step.real, step.sentences, step.cells, room.real);
+    if (step.tokens) embed(team, step);
+    for (long layer = 0; layer < step.layers; layer++) {
+        const Block& block = blocks[layer];
+        around(team, step, block.around_attention, block.pre, room, [&](const float* from, float* x) {
+            team.apply(*block.project, from, projected, rows);
+            attend_self(team, step, layer, room, weights);
+            team.apply(*block.output, context, x, rows, NONE, x);
+        });
+        if (block.ask)
+            around(team, step, block.around_cross, block.pre, room, [&](const float* from, float* x) {
+                team.apply(*block.ask, from, projected, rows);
+                attend_memory(team, step, layer, room, weights);
+                team.apply(*block.answer, context, x, rows, NONE, x);
+            });
+        around(team, step, block.around_feed_forward, block.pre, room, [&](const float* from, float* x) {
+            if (block.gate) {
+                team.apply(*block.gate, from, projected, rows, block.activation);
+                team.apply(*block.expand, from, projected, rows, NONE, nullptr, projected);
+            } else {
+                team.apply(*block.expand, from, projected, rows, block.activation);
+            }
+            team.apply(*block.contract, projected, x, rows, NONE, x);
+        });
+    }
+    if (step.last) normalise(team, *step.last, step.x, step.x, rows, step.width);
+    if (step.predict) {
+        team.apply(*step.predict, step.x, step.log_p, rows);
+        log_softmax(team, step.log_p, rows, step.predict->outputs);
+    }
+}
+
+// The same step for some of its sentences.
+static Step part_of(const Step& step, Share sentences) {
+    const long beam = step.rows / step.sentences, row = sentences.first * beam, half = step.head_width / 2;
+    const long kept = sentences.first * step.layers * step.groups * step.capacity * step.head_width;
+    const auto from = [](auto* all, long first) { return all ? all + first : nullptr; };
+    Step part = step;
+    part.sentences = sentences.last - sentences.first;
+    part.rows = part.sentences * beam;
+    part.tokens = from(step.tokens, row), part.at = from(step.at, row), part.cell = from(step.cell, row);
+    part.x = from(step.x, row * step.width);
+    part.keys = from(step.keys, kept), part.values = from(step.values, kept);
+    part.sine = from(step.sine, row * half), part.cosine = from(step.cosine, row * half);
+    part.sees = from(step.sees, row * step.filled), part.real = from(step.real, sentences.first * step.cells);
+    part.memory_keys = from(step.memory_keys, sentences.first * step.sentence_stride);
+    part.memory_values = from(step.memory_values, sentences.first * step.sentence_stride);
+    part.log_p = from(step.log_p, step.predict ? row * step.predict->outputs : 0);
+    return part;
+}
+
+// Whether all tables stay in a cache, so that each thread may read all of them.
+static bool is_small(const Block* blocks, const Step& step) {
+    constexpr long CACHE = 1 << 24;
+    long bytes = 0;
+    const auto add = [&](const Map* map) { bytes += map ? map->inputs * map->outputs * (map->bytes ? 1 : 4) : 0; };
+    for (long layer = 0; layer < step.layers; layer++) {
+        const Block& block = blocks[layer];
+        add(block.project), add(block.output), add(block.ask), add(block.answer);
+        add(block.expand), add(block.gate), add(block.contract);
+    }
+    add(step.predict);
+    return bytes < CACHE;
+}
+
+// Whether all tokens have a row in the table: nothing is done where one has not. Of a small model every thread takes its
+// own sentences, and waits for nobody; of a large one they share out each table, which is read once that way.
+static bool run(const Block* blocks, const Step* given, int threads) {
+    constexpr long SENTENCES = 4, ROWS = 8;  // a thread's own, at least: few are shared out unevenly, or read too much
+    for (long row = 0; given->tokens && row < given->rows; row++)
+        if (given->tokens[row] < 0 || given->tokens[row] >= given->words) return false;
+    if (!given->rows) return true;
+    Room& shared = room_of_thread;
+    Step step = *given;
+    const bool many = step.sentences >= SENTENCES * threads && step.rows >= ROWS * threads;
+    const bool apart = threads > 1 && many && is_small(blocks, step);
+    if (!apart) make_room(shared, step);
 #pragma omp parallel num_threads(threads)
     {
-        const Team team{omp_get_thread_num(), omp_get_num_threads(), room.quantised};
-        std::vector<float> weights(padded(std::max<long>(step.filled, step.cells), LANES));
-        float *projected = room.projected.data(), *context = room.context.data();
-        if (chooses) list_seen(team, step.sees, rows, step.filled, room.own);
-        if (step.real) list_seen(team, step.real, step.sentences, step.cells, room.real);
-        if (step.tokens) embed(team, step);
-        for (long layer = 0; layer < step.layers; layer++) {
-            const Block& block = blocks[layer];
-            around(team, step, block.around_attention, block.pre, room, [&](const float* from, float* x) {
-                team.apply(*block.project, from, projected, rows);
-                attend_self(team, step, layer, room, weights);
-                team.apply(*block.output, context, x, rows, NONE, x);
-            });
-            if (block.ask)
-                around(team, step, block.around_cross, block.pre, room, [&](const float* from, float* x) {
-                    team.apply(*block.ask, from, projected, rows);
-                    attend_memory(team, step, layer, room, weights);
-                    team.apply(*block.answer, context, x, rows, NONE, x);
-                });
-            around(team, step, block.around_feed_forward, block.pre, room, [&](const float* from, float* x) {
-                if (block.gate) {
-                    team.apply(*block.gate, from, projected, rows, block.activation);
-                    team.apply(*block.expand, from, projected, rows, NONE, nullptr, projected);
-                } else {
-                    team.apply(*block.expand, from, projected, rows, block.activation);
-                }
-                team.apply(*block.contract, projected, x, rows, NONE, x);
-            });
-        }
-        if (step.last) normalise(team, *step.last, step.x, step.x, rows, step.width);
-        if (step.predict) {
-            team.apply(*step.predict, step.x, step.log_p, rows);
-            log_softmax(team, step.log_p, rows, step.predict->outputs);
+        const int thread = omp_get_thread_num(), all = omp_get_num_threads();
+        if (!apart) {
+            take(blocks, step, shared, Team{thread, all, shared.quantised});
+        } else {
+            Room& own = room_of_thread;
+            Step part = part_of(step, share(step.sentences, thread, all));
+            make_room(own, part);
+            take(blocks, part, own, Team{0, 1, own.quantised});
         }
     }
     return true;
