@@ -23,6 +23,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from saccade.nn.pages import BLOCKS
+
 SOURCES = Path(__file__).with_name("cpp")  # native.cpp, and what it includes
 COMPILERS = ("c++", "g++", "clang++")
 # not -ffast-math: loading the library would change torch's arithmetic, and a row's sums would depend on its neighbours
@@ -201,10 +203,10 @@ class NativeLinear:
             scale = (weight.abs().amax(1) / 127).clamp(min=1e-30)
             numbers = (weight / scale[:, None]).round().to(torch.int8)
             self.scale = _padded(scale, panels * made.panel())
-            self.packed = torch.empty(panels * made.panel() * -(-inputs // 4) * 4, dtype=torch.uint8)
+            self.packed = BLOCKS.room(panels * made.panel() * -(-inputs // 4) * 4, torch.uint8)
             made.pack_bytes(numbers.data_ptr(), self.packed.data_ptr(), outputs, inputs)
         else:
-            self.packed = torch.empty(panels * made.panel() * inputs, dtype=torch.float32)
+            self.packed = BLOCKS.room(panels * made.panel() * inputs, torch.float32)
             made.pack_floats(weight.data_ptr(), self.packed.data_ptr(), outputs, inputs)
         self.map = Map(inputs, outputs, in_bytes, *map(pointer, (self.packed, self.scale, self.bias)))
         self.address, self._apply = ctypes.addressof(self.map), made.apply

@@ -44,18 +44,20 @@ struct Loss {
     int64_t* correct;                     // (rows,)
 };
 
-// Room for numbers that are written before they are read, in large pages where the system has them: to be given small
-// ones anew at each update takes longer than to fill them.
+// Room for numbers that are written before they are read, much of it in large pages where the system has them: to be given
+// small ones anew at each update takes longer than to fill them.
 struct Numbers {
-    static constexpr std::align_val_t PAGE{1 << 21};
-    float* room;
-    explicit Numbers(size_t count) : room((float*)::operator new(4 * count, PAGE)) {
+    static constexpr size_t PAGE = 1 << 21;
+    const std::align_val_t apart;
+    float* const room;
+    explicit Numbers(size_t count)
+        : apart(std::align_val_t(4 * count < 2 * PAGE ? 64 : PAGE)), room((float*)::operator new(4 * count, apart)) {
 #if defined(MADV_HUGEPAGE)
-        madvise(room, 4 * count, MADV_HUGEPAGE);
+        if ((size_t)apart == PAGE) madvise(room, 4 * count, MADV_HUGEPAGE);
 #endif
     }
     Numbers(const Numbers&) = delete;
-    ~Numbers() { ::operator delete(room, PAGE); }
+    ~Numbers() { ::operator delete(room, apart); }
     operator float*() const { return room; }
 };
 

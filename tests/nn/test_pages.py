@@ -1,0 +1,58 @@
+"""Tables in large pages: beside each other and never over each other, and given back with the last."""
+
+from __future__ import annotations
+
+import gc
+import mmap
+
+import pytest
+import torch
+
+from saccade.nn import pages
+from saccade.nn.pages import APART, BLOCK, Blocks
+
+
+def test_tables_keep_what_is_written_beside_them() -> None:
+    blocks = Blocks()
+    sizes = [
+        (1, torch.float32),
+        (33, torch.uint8),
+        (5_000_000, torch.float32),
+        (1, torch.uint8),
+        (9_000_000, torch.float32),
+    ]
+    tables = [blocks.room(count, dtype) for count, dtype in sizes]
+    for number, table in enumerate(tables):
+        table.fill_(number)
+    for number, (table, (count, dtype)) in enumerate(zip(tables, sizes, strict=True)):
+        assert (table.shape, table.dtype) == ((count,), dtype)
+        assert bool((table == number).all())
+        assert table.data_ptr() % APART == 0
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="a system without large pages to ask for")
+def test_a_block_is_given_back_with_its_last_table() -> None:
+    blocks = Blocks()
+    first, second = blocks.room(100, torch.float32), blocks.room(100, torch.float32)
+    newest = blocks._newest
+    assert newest is not None
+    assert second.data_ptr() - first.data_ptr() == -(-400 // APART) * APART
+    assert first.data_ptr() % pages.PAGE == 0
+    del first
+    gc.collect()
+    assert newest() is not None
+    del second
+    gc.collect()
+    assert newest() is None
+    assert blocks.room(100, torch.float32).zero_().sum() == 0
+
+
+def test_a_table_may_be_larger_than_a_block_or_empty() -> None:
+    blocks = Blocks()
+    assert blocks.room(BLOCK + 1, torch.uint8).fill_(1).sum() == BLOCK + 1
+    assert blocks.room(0, torch.uint8).shape == (0,)
+
+
+def test_without_large_pages_there_is_room_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(mmap, "MADV_HUGEPAGE", raising=False)
+    assert Blocks().room(7, torch.float32).shape == (7,)
