@@ -47,7 +47,8 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         wanted = ctx.needs_input_grad
         # under autocast the three matrix products are done in its precision, everything else in that of the states
         low = torch.get_autocast_dtype(x.device.type) if torch.is_autocast_enabled(x.device.type) else x.dtype
-        own = None if agreement else cross_entropy(x, weight, bias, target, smoothing, low=low, wanted=wanted[:3])
+        trained = any(wanted) and not agreement
+        own = cross_entropy(x, weight, bias, target, smoothing, low=low, wanted=wanted[:3]) if trained else None
         if own is not None:
             ctx.save_for_backward(*own.gradients)
             ctx.mark_non_differentiable(own.surprise, own.correct, nothing := x.new_zeros(()))
