@@ -265,6 +265,7 @@ def cross_entropy(
     ]
     losses, correct = torch.empty(2, rows, dtype=torch.float64), torch.empty(rows, dtype=torch.int64)
     at_once = min(MOST_ROWS, max(LEAST_ROWS, LOGITS_AT_ONCE // words))
+    target = target.long().contiguous()
     read, written = map(pointer, (*kept, target)), map(pointer, (*gradients, *losses, correct))
     loss = Loss(rows, width, words, at_once, *read, smoothing, *written)
     made.cross_entropy(ctypes.addressof(loss), low == torch.bfloat16, torch.get_num_threads())

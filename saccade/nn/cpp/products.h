@@ -82,16 +82,22 @@ static void tile(const float* x, long row, long next, long inputs, const float* 
         for (int part = 0; part < parts; part++) *(Anywhere*)(y + r * stride + part * LANES) = sum[r][part];
 }
 
+// `each` with the number of rows of a tile as a constant.
+template <typename Each>
+static void with_rows(long rows, Each each) {
+    switch (rows) {
+        case 1: return each(std::integral_constant<int, 1>{});
+        case 2: return each(std::integral_constant<int, 2>{});
+        case 3: return each(std::integral_constant<int, 3>{});
+        case 4: return each(std::integral_constant<int, 4>{});
+        case 5: return each(std::integral_constant<int, 5>{});
+        default: return each(std::integral_constant<int, TILE>{});
+    }
+}
+
 template <typename Kind, int parts = PARTS, typename... Rest>
 static void tiles(long rows, Rest... rest) {
-    switch (rows) {
-        case 1: return tile<Kind, 1, parts>(rest...);
-        case 2: return tile<Kind, 2, parts>(rest...);
-        case 3: return tile<Kind, 3, parts>(rest...);
-        case 4: return tile<Kind, 4, parts>(rest...);
-        case 5: return tile<Kind, 5, parts>(rest...);
-        default: return tile<Kind, 6, parts>(rest...);
-    }
+    with_rows(rows, [&](auto number) { tile<Kind, number, parts>(rest...); });
 }
 
 // The same of rows that lie one after the other and one panel, plus a bias, if any.
@@ -253,14 +259,7 @@ struct Team {
         const int8_t* from = quantised.numbers.data() + row * depth;
         const float *scales = quantised.scales.data() + row, *scale = map.scale + number * PANEL;
         const int32_t* sums = quantised.sums.data() + row;
-        switch (count) {
-            case 1: return tile<1>(from, depth, scales, sums, panel, scale, bias, y, stride);
-            case 2: return tile<2>(from, depth, scales, sums, panel, scale, bias, y, stride);
-            case 3: return tile<3>(from, depth, scales, sums, panel, scale, bias, y, stride);
-            case 4: return tile<4>(from, depth, scales, sums, panel, scale, bias, y, stride);
-            case 5: return tile<5>(from, depth, scales, sums, panel, scale, bias, y, stride);
-            default: return tile<6>(from, depth, scales, sums, panel, scale, bias, y, stride);
-        }
+        with_rows(count, [&](auto number) { tile<number>(from, depth, scales, sums, panel, scale, bias, y, stride); });
 #endif
     }
 };
