@@ -5,6 +5,7 @@ ranking in a beam = log p(y) / ((5 + length) / 6)^alpha                         
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 from collections.abc import Sequence
@@ -18,28 +19,40 @@ from saccade.errors import SaccadeError
 from saccade.nn.native import Continuations, continuations
 
 
+Path = tuple[Any, int, float] | None  # the path before, a token and its log-probability; None: nothing is written
+
+
+def walked(path: Path) -> tuple[list[int], list[float]]:
+    """All tokens of a path and their log-probabilities, in the order of writing."""
+    tokens, scores = [], []
+    while path is not None:
+        path, token, log_p = path
+        tokens.append(token)
+        scores.append(log_p)
+    return tokens[::-1], scores[::-1]
+
+
 @dataclass(frozen=True)
 class Live:
     """The hypotheses that go on, as lists: few numbers, of which much is asked. A row of score -inf is only there to
     fill its sentence up."""
 
     width: int  # rows of each sentence
+    written: int  # tokens so far, as many in each row
     sentence: list[int]  # (R,) which of the caller's sentences
     answer: list[int]  # (R,) which of the first step's choices it came from
-    tokens: list[list[int]]  # (R, t)
-    token_scores: list[list[float]]  # (R, t)
-    score: list[float]  # (R,) sum of token_scores
+    path: list[Path]  # (R,) what is written: hypotheses that begin alike share it, and a step copies nothing
+    score: list[float]  # (R,) sum of a path's log-probabilities
 
     @staticmethod
     def begun(sentences: int) -> Live:
         """One row for each sentence, nothing written."""
-        nothing: list[list[Any]] = [[] for _ in range(sentences)]
-        return Live(1, list(range(sentences)), [0] * sentences, nothing, nothing, [0.0] * sentences)
+        return Live(1, 0, list(range(sentences)), [0] * sentences, [None] * sentences, [0.0] * sentences)
 
-    @property
-    def written(self) -> int:
-        """Tokens so far, as many in each row."""
-        return len(self.tokens[0]) if self.tokens else 0
+    @functools.cached_property
+    def tokens(self) -> list[list[int]]:
+        """(R, t), for those who ask for all of them."""
+        return [walked(path)[0] for path in self.path]
 
     @property
     def sentences(self) -> int:
@@ -49,15 +62,18 @@ class Live:
         """The chosen continuations, (sentence, place) of each, as `width` rows of each sentence."""
         rows = [found.row[number][place] for number, place in chosen]
         answers = [self.answer[row] for row in rows] if self.written else [place for _, place in chosen]
-        added = [(found.word[number][place], found.log_p[number][place]) for number, place in chosen]
         return Live(
             width,
+            self.written + 1,
             [self.sentence[row] for row in rows],
             answers,
-            [[*self.tokens[row], token] for row, (token, _) in zip(rows, added, strict=True)],
-            [[*self.token_scores[row], log_p] for row, (_, log_p) in zip(rows, added, strict=True)],
+            [self.continued_path(found, number, place) for number, place in chosen],
             [found.score[number][place] for number, place in chosen],
         )
+
+    def continued_path(self, found: Continuations, number: int, place: int) -> Path:
+        """What is written where a sentence goes on with one of its candidates."""
+        return self.path[found.row[number][place]], found.word[number][place], found.log_p[number][place]
 
     def continued(self, log_p: Tensor, rows: Sequence[Sequence[int]], tokens: Sequence[Sequence[int]]) -> Continuations:
         """What is to be known of these continuations, (B, k) of each."""

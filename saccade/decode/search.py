@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from saccade.decode.methods import Greedy, Live, Method
+from saccade.decode.methods import Greedy, Live, Method, Path, walked
 from saccade.decode.rules import Rule
 from saccade.errors import SaccadeError
 from saccade.nn.cache import Past
@@ -92,7 +92,7 @@ def search(
         live = live.grown(found, chosen, width)
         for row in (row for row in range(len(rows)) if row % width >= len(going[kept[row // width]])):
             live.score[row] = -math.inf  # it only fills its sentence up
-        last = [tokens[-1] for tokens in live.tokens]
+        last = [found.word[number][place] for number, place in chosen]
         if tell is not None:
             tell(live)
         past = past.select(rows)
@@ -114,7 +114,8 @@ class Ledger:
     ended: list[Hypothesis] = field(default_factory=list)
     cut: list[Hypothesis] = field(default_factory=list)
 
-    def add(self, tokens: list[int], token_scores: list[float], stopped: Stopped) -> None:
+    def add(self, path: Path, stopped: Stopped) -> None:
+        tokens, token_scores = walked(path)
         rank = self.method.rank(math.fsum(token_scores), len(token_scores))
         tokens = tokens[:-1] if stopped == "eos" else tokens
         hypothesis = Hypothesis(tuple(tokens), rank, tuple(token_scores), stopped)
@@ -142,19 +143,19 @@ def _sort_out(found: Continuations, live: Live, ledgers: list[Ledger], end: int,
         ledger, tokens, scores = ledgers[sentence], found.word[number], found.score[number]
         on: list[int] = []
         for place in (place for place, score in enumerate(scores) if score > -math.inf):
-            row = found.row[number][place]
+            if place >= ledger.method.width == len(on):
+                break  # those that go on are found, and what ends counts only among the best
             stopped: Stopped | None = None
             if tokens[place] == end:
                 stopped = "eos"
-            elif stop is not None and stop([*live.tokens[row], tokens[place]]):
+            elif stop is not None and stop(walked(live.continued_path(found, number, place))[0]):
                 stopped = "stop"
             elif length >= ledger.limit:
                 stopped = "length"
             if stopped is None and len(on) < ledger.method.width:
                 on.append(place)
             elif stopped is not None and place < ledger.method.width:  # among the best
-                scored = [*live.token_scores[row], found.log_p[number][place]]
-                ledger.add([*live.tokens[row], tokens[place]], scored, stopped)
+                ledger.add(live.continued_path(found, number, place), stopped)
         going.append([] if ledger.done([scores[place] for place in on]) else on)
     return going
 
@@ -163,7 +164,7 @@ def _note_dead_ends(found: Continuations, live: Live, ledgers: list[Ledger]) -> 
     """Hypotheses that rules left nothing to go on with."""
     for row, best in enumerate(found.highest):
         if best == -math.inf < live.score[row]:
-            ledgers[live.sentence[row]].add(live.tokens[row], live.token_scores[row], "constraint")
+            ledgers[live.sentence[row]].add(live.path[row], "constraint")
 
 
 def _require_numbers(found: Continuations, live: Live) -> None:
