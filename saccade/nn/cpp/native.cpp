@@ -19,14 +19,9 @@ static void largest(const float* line, long width, long count, float* best, int6
     };
     long i = 0;
     for (; i < std::min<long>(count, width); i++) offer(i);
-    for (; i + PANEL <= width; i += PANEL) {  // few panels hold one of the largest
-        const float least = best[count - 1];
-        int any = 0;
-#pragma omp simd reduction(| : any)
-        for (long c = 0; c < PANEL; c++) any |= !(line[i + c] <= least);
-        if (any)
-            for (long c = 0; c < PANEL; c++) offer(i + c);
-    }
+    for (; i + LANES <= width; i += LANES)  // few are larger than what was found
+        for (uint32_t bits = above(*(const Anywhere*)(line + i), best[count - 1]); bits; bits &= bits - 1)
+            offer(i + __builtin_ctz(bits));
     for (; i < width; i++) offer(i);
 }
 

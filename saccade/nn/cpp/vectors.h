@@ -45,6 +45,19 @@ static inline Floats multiply_add(Floats a, Floats b, Floats c) {
 #endif
 }
 
+// A bit for each lane that is more than `least`, or NaN.
+static inline uint32_t above(Floats x, float least) {
+#if defined(__AVX512F__)
+    return _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(least), _CMP_NLE_UQ);
+#elif defined(__AVX__)
+    return (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps((__m256)x, _mm256_set1_ps(least), _CMP_NLE_UQ));
+#else
+    uint32_t bits = 0;
+    for (int lane = 0; lane < LANES; lane++) bits |= (uint32_t) !(x[lane] <= least) << lane;
+    return bits;
+#endif
+}
+
 // The sums of four vectors, side by side: two steps for all four at once, and the rest for what is left of them.
 static inline void four_sums(Floats a, Floats b, Floats c, Floats d, float* sums) {
 #if defined(__AVX512F__)
@@ -107,7 +120,7 @@ static_assert(LANES_OF_INTS == LANES, "a panel has the same width in floats and 
 // e^x to seven digits: 2^n times a polynomial of the rest.
 static inline float exponential(float x) {
     x = x < -87.0f ? -87.0f : (x > 88.0f ? 88.0f : x);  // a NaN stays one
-    const float n = rintf(x * 1.44269504f);
+    const float shifted = x * 1.44269504f + 12582912.0f, n = shifted - 12582912.0f;  // rounded: no fractions are that far
     const float r = x - n * 0.693359375f + n * 2.12194440e-4f;
     float p = 1.9875691500e-4f;
     p = p * r + 1.3981999507e-3f;
@@ -116,5 +129,5 @@ static inline float exponential(float x) {
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * r * r + r + 1.0f;
-    return p * __builtin_bit_cast(float, ((int32_t)n + 127) << 23);
+    return __builtin_bit_cast(float, __builtin_bit_cast(int32_t, p) + (__builtin_bit_cast(int32_t, shifted) << 23));
 }
