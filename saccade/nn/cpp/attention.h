@@ -31,6 +31,28 @@ static void scores_of(const float* query, const float* keys, long stride, const 
     }
 }
 
+// context = factor sum_s w_s v_s of the same cells.
+template <long WIDTH>
+static void mix(const float* weights, float factor, const float* values, long stride, const int* which, long count,
+                long width, float* context) {
+    if (WIDTH == 0 || WIDTH % LANES) {
+        for (long i = 0; i < width; i++) context[i] = 0.0f;
+        for (long c = 0; c < count; c++) {
+            const float* value = values + (which ? which[c] : c) * stride;
+            for (long i = 0; i < width; i++) context[i] += weights[c] * factor * value[i];
+        }
+        return;
+    }
+    constexpr long VECTORS = std::max(WIDTH / LANES, 1L);
+    Floats sum[VECTORS] = {};
+    for (long c = 0; c < count; c++) {
+        const float* value = values + (which ? which[c] : c) * stride;
+        const Floats weight = all_lanes(weights[c]);
+        for (long i = 0; i < VECTORS; i++) sum[i] = multiply_add(weight, *(const Anywhere*)(value + i * LANES), sum[i]);
+    }
+    for (long i = 0; i < VECTORS; i++) *(Anywhere*)(context + i * LANES) = sum[i] * all_lanes(factor);
+}
+
 // What one query sees: context = sum_s softmax_s(scale q k_s) v_s over these cells. Usual widths of a head are compiled
 // in; 0 is any other. `weights` has room for whole vectors.
 template <long WIDTH>
@@ -50,12 +72,7 @@ static void look(const float* query, const float* keys, const float* values, lon
         weights[c] = c < count ? exponential(weights[c] - largest) : 0.0f;
         total += weights[c];
     }
-    for (long i = 0; i < width; i++) context[i] = 0.0f;
-    for (long c = 0; c < count; c++) {
-        const float weight = weights[c] / total;
-        const float* value = values + (which ? which[c] : c) * stride;
-        for (long i = 0; i < width; i++) context[i] += weight * value[i];
-    }
+    mix<WIDTH>(weights, 1.0f / total, values, stride, which, count, width, context);
 }
 
 static decltype(look<0>)* look_of(long width) {
