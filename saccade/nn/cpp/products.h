@@ -61,13 +61,29 @@ struct Single {
     static Floats add(Floats sum, Floats weights, float x) { return multiply_add(weights, all_lanes(x), sum); }
 };
 
+// Memory that will be read soon, brought nearer piece by piece: otherwise it would wait while products are made.
+struct Ahead {
+    static constexpr long PIECE = 2 * PANEL, LINE = 64;  // bytes: half of what a tile reads for an input
+    const char* at;
+
+    void fetch() {
+        for (long line = 0; line < PIECE; line += LINE) __builtin_prefetch(at + line, 0, 2);
+        at += PIECE;
+    }
+};
+
+struct Nothing {
+    void fetch() {}
+};
+
 // y (rows, a panel or some parts of it) = x W: the next row of x is `row` away, its next input `next`, and that of the
 // panel `below`. What is at `start`, if anything, comes on top; its next row is `same` away, 0 for a bias.
-template <typename Kind, int rows, int parts>
+template <typename Kind, int rows, int parts, typename Coming = Nothing>
 static void tile(const float* x, long row, long next, long inputs, const float* panel, long below, const float* start,
-                 long same, float* y, long stride) {
+                 long same, float* y, long stride, Coming ahead = {}) {
     Floats sum[rows][parts] = {};
     for (long i = 0; i < inputs; i++, panel += below, x += next) {
+        ahead.fetch();
         Floats weights[parts];
         for (int part = 0; part < parts; part++) weights[part] = *(const Anywhere*)(panel + part * LANES);
         for (int r = 0; r < rows; r++)
@@ -98,11 +114,6 @@ static void with_rows(long rows, Each each) {
 template <typename Kind, int parts = PARTS, typename... Rest>
 static void tiles(long rows, Rest... rest) {
     with_rows(rows, [&](auto number) { tile<Kind, number, parts>(rest...); });
-}
-
-// The same of rows that lie one after the other and one panel, plus a bias, if any.
-static void tile(long rows, const float* x, long inputs, const float* panel, const float* bias, float* y, long stride) {
-    tiles<Single>(rows, x, inputs, 1L, inputs, panel, PANEL, bias, 0L, y, stride);
 }
 
 // y (rows, width) = x W, or more of it, over a width of whole vectors.
@@ -136,14 +147,15 @@ static void turn_over(const float* x, long stride, long cells, long width, float
 
 #if HAS_BYTES
 // A panel in eight bits: y = s_o m (sum_i (W + 128) q - 128 sum_i q) + b, with the scale m and the sum of each row.
-template <int rows>
+template <int rows, typename Coming>
 static void tile(const int8_t* x, long depth, const float* scales, const int32_t* sums,
-                 const uint8_t* panel, const float* scale, const float* bias, float* y, long stride) {
+                 const uint8_t* panel, const float* scale, const float* bias, float* y, long stride, Coming ahead) {
     Ints sum[rows][PARTS];
 #pragma GCC unroll 6
     for (int row = 0; row < rows; row++)
         for (int part = 0; part < PARTS; part++) sum[row][part] = (Ints)(Words{} - 128 * sums[row]);
     for (long i = 0; i < depth; i += 4, panel += 4 * PANEL) {
+        ahead.fetch();
         Ints weights[PARTS];
         for (int part = 0; part < PARTS; part++) weights[part] = load(panel + 4 * part * LANES);
         for (int row = 0; row < rows; row++) {
@@ -228,7 +240,7 @@ struct Team {
                 const long count = std::min(TILE, rows - row);
                 float* to = y + row * map.outputs + first;
                 const bool direct = width == PANEL && !add && !times;  // either may be y itself
-                multiply(map, x, row, count, number, direct ? to : part, direct ? map.outputs : PANEL);
+                multiply(map, x, row, rows, number, direct ? to : part, direct ? map.outputs : PANEL);
                 for (long r = 0; r < count; r++) {
                     float *line = to + r * map.outputs, *found = direct ? line : part + r * PANEL;
                     if (activation != NONE) activate(found, width, activation);
@@ -247,19 +259,31 @@ struct Team {
         wait();
     }
 
-    void multiply(const Map& map, const float* x, long row, long count, long number, float* y, long stride) const {
+    // A tile of these rows, from `row` on, and one panel; of several tiles the first two fetch half of the next panel.
+    void multiply(const Map& map, const float* x, long row, long rows, long number, float* y, long stride) const {
+        const long depth = map.bytes ? quantised.depth / 4 : map.inputs, size = 4 * PANEL * depth;
+        const char* panel = (const char*)map.packed + number * size;
+        if (rows > TILE && row < 2 * TILE)
+            multiply(map, x, row, rows, number, panel, y, stride, Ahead{panel + size + row / TILE * depth * Ahead::PIECE});
+        else
+            multiply(map, x, row, rows, number, panel, y, stride, Nothing{});
+    }
+
+    template <typename Coming>
+    void multiply(const Map& map, const float* x, long row, long rows, long number, const void* panel, float* y,
+                  long stride, Coming ahead) const {
         const float* bias = map.bias ? map.bias + number * PANEL : nullptr;
-        if (!map.bytes) {
-            const float* panel = (const float*)map.packed + number * PANEL * map.inputs;
-            return tile(count, x + row * map.inputs, map.inputs, panel, bias, y, stride);
-        }
+        const long count = std::min(TILE, rows - row), inputs = map.inputs;
+        if (!map.bytes)
+            return tiles<Single>(count, x + row * inputs, inputs, 1L, inputs, (const float*)panel, PANEL, bias, 0L, y,
+                                 stride, ahead);
 #if HAS_BYTES
-        const long depth = quantised.depth;
-        const uint8_t* panel = (const uint8_t*)map.packed + number * PANEL * depth;
-        const int8_t* from = quantised.numbers.data() + row * depth;
+        const int8_t* from = quantised.numbers.data() + row * quantised.depth;
         const float *scales = quantised.scales.data() + row, *scale = map.scale + number * PANEL;
         const int32_t* sums = quantised.sums.data() + row;
-        with_rows(count, [&](auto number) { tile<number>(from, depth, scales, sums, panel, scale, bias, y, stride); });
+        with_rows(count, [&](auto its) {
+            tile<its>(from, quantised.depth, scales, sums, (const uint8_t*)panel, scale, bias, y, stride, ahead);
+        });
 #endif
     }
 };
