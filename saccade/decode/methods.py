@@ -18,7 +18,6 @@ from torch import Tensor
 from saccade.errors import SaccadeError
 from saccade.nn.native import Continuations, continuations
 
-
 Path = tuple[Any, int, float] | None  # the path before, a token and its log-probability; None: nothing is written
 
 
@@ -58,32 +57,25 @@ class Live:
     def sentences(self) -> int:
         return len(self.score) // self.width
 
-    def grown(self, found: Continuations, chosen: Sequence[tuple[int, int]], width: int) -> Live:
-        """The chosen continuations, (sentence, place) of each, as `width` rows of each sentence."""
-        rows = [found.row[number][place] for number, place in chosen]
-        answers = [self.answer[row] for row in rows] if self.written else [place for _, place in chosen]
+    def grown(self, found: Continuations, chosen: Sequence[int], width: int) -> Live:
+        """These of the continuations, as `width` rows of each sentence."""
+        rows = [found.row[way] for way in chosen]
         return Live(
             width,
             self.written + 1,
             [self.sentence[row] for row in rows],
-            answers,
-            [self.continued_path(found, number, place) for number, place in chosen],
-            [found.score[number][place] for number, place in chosen],
+            [self.answer[row] for row in rows] if self.written else [way % found.ways for way in chosen],
+            [(self.path[row], found.word[way], found.log_p[way]) for row, way in zip(rows, chosen, strict=True)],
+            [found.score[way] for way in chosen],
         )
-
-    def continued_path(self, found: Continuations, number: int, place: int) -> Path:
-        """What is written where a sentence goes on with one of its candidates."""
-        return self.path[found.row[number][place]], found.word[number][place], found.log_p[number][place]
 
     def continued(self, log_p: Tensor, rows: Sequence[Sequence[int]], tokens: Sequence[Sequence[int]]) -> Continuations:
         """What is to be known of these continuations, (B, k) of each."""
-        at = (torch.tensor(each, dtype=torch.long, device=log_p.device) for each in (rows, tokens))
-        values: list[list[float]] = log_p[tuple(at)].tolist()
-        scores = [
-            [self.score[row] + value for row, value in zip(*pair, strict=True)]
-            for pair in zip(rows, values, strict=True)
-        ]
-        return Continuations(list(map(list, rows)), list(map(list, tokens)), values, scores, log_p.amax(-1).tolist())
+        row, word = ([number for of_sentence in each for number in of_sentence] for each in (rows, tokens))
+        at = (torch.tensor(each, dtype=torch.long, device=log_p.device) for each in (row, word))
+        values: list[float] = log_p[tuple(at)].tolist()
+        scores = [self.score[place] + value for place, value in zip(row, values, strict=True)]
+        return Continuations(len(rows[0]), row, word, values, scores, log_p.amax(-1).tolist())
 
 
 class Method(Protocol):

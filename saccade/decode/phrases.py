@@ -118,7 +118,9 @@ class Including:
         # a hypothesis that has paid for a phrase is seldom among the best of all: each goes on with its own best, too
         own: list[list[int]] = log_p.topk(min(2, log_p.shape[1])).indices.tolist()  # (R, 2)
         chosen = []
-        for number, best in enumerate(map(list, map(zip, usual.row, usual.word))):
+        found = list(zip(usual.row, usual.word, strict=True))
+        for number in range(live.sentences):
+            best = found[number * usual.ways : (number + 1) * usual.ways]
             rows = range(number * live.width, (number + 1) * live.width)
             ways = {*best, *((row, token) for row in rows for token in own[row]), *self._forward(states, rows)}
             chosen.append(self._shared_out(live, log_p, states, ways)[: len(best)])

@@ -83,16 +83,16 @@ def search(
 
         # who ends, who goes on, whose sentence is done
         going = _sort_out(found, live, ledgers, end, stop)
-        kept = [number for number, places in enumerate(going) if places]
+        kept = [number for number, ways in enumerate(going) if ways]
         if not kept:  # all is said
             break
         width = max(len(going[number]) for number in kept)
-        chosen = [(number, place) for number in kept for place in _filled(going[number], width)]
-        rows = [found.row[number][place] for number, place in chosen]
+        chosen = [way for number in kept for way in _filled(going[number], width)]
+        rows = [found.row[way] for way in chosen]
         live = live.grown(found, chosen, width)
         for row in (row for row in range(len(rows)) if row % width >= len(going[kept[row // width]])):
             live.score[row] = -math.inf  # it only fills its sentence up
-        last = [found.word[number][place] for number, place in chosen]
+        last = [found.word[way] for way in chosen]
         if tell is not None:
             tell(live)
         past = past.select(rows)
@@ -100,9 +100,9 @@ def search(
     return [ledger.best() for ledger in ledgers]
 
 
-def _filled(places: list[int], width: int) -> list[int]:
+def _filled(ways: list[int], width: int) -> list[int]:
     """As many as the widest sentence has, the first again and again."""
-    return places + places[:1] * (width - len(places))
+    return ways + ways[:1] * (width - len(ways))
 
 
 @dataclass
@@ -136,28 +136,34 @@ class Ledger:
 
 
 def _sort_out(found: Continuations, live: Live, ledgers: list[Ledger], end: int, stop: Stop | None) -> list[list[int]]:
-    """Enter what ends into the ledger of its sentence, and say of each sentence which candidates go on."""
+    """Enter what ends into the ledger of its sentence, and say of each sentence which continuations go on."""
     length = live.written + 1
     going = []
     for number, sentence in enumerate(live.sentence[:: live.width]):
-        ledger, tokens, scores = ledgers[sentence], found.word[number], found.score[number]
-        on: list[int] = []
-        for place in (place for place, score in enumerate(scores) if score > -math.inf):
-            if place >= ledger.method.width == len(on):
+        ledger, first = ledgers[sentence], number * found.ways
+        width, on = ledger.method.width, list[int]()
+        for way in range(first, first + found.ways):
+            if way - first >= width == len(on):
                 break  # those that go on are found, and what ends counts only among the best
+            if found.score[way] == -math.inf:
+                continue
             stopped: Stopped | None = None
-            if tokens[place] == end:
+            if found.word[way] == end:
                 stopped = "eos"
-            elif stop is not None and stop(walked(live.continued_path(found, number, place))[0]):
+            elif stop is not None and stop(walked(_path(found, way, live))[0]):
                 stopped = "stop"
             elif length >= ledger.limit:
                 stopped = "length"
-            if stopped is None and len(on) < ledger.method.width:
-                on.append(place)
-            elif stopped is not None and place < ledger.method.width:  # among the best
-                ledger.add(live.continued_path(found, number, place), stopped)
-        going.append([] if ledger.done([scores[place] for place in on]) else on)
+            if stopped is None and len(on) < width:
+                on.append(way)
+            elif stopped is not None and way - first < width:  # among the best
+                ledger.add(_path(found, way, live), stopped)
+        going.append([] if ledger.done([found.score[way] for way in on]) else on)
     return going
+
+
+def _path(found: Continuations, way: int, live: Live) -> Path:
+    return live.path[found.row[way]], found.word[way], found.log_p[way]
 
 
 def _note_dead_ends(found: Continuations, live: Live, ledgers: list[Ledger]) -> None:
@@ -169,13 +175,12 @@ def _note_dead_ends(found: Continuations, live: Live, ledgers: list[Ledger]) -> 
 
 def _require_numbers(found: Continuations, live: Live) -> None:
     """NaN counts as the highest of all where candidates are chosen: there is none among them, or none at all."""
-    for rows, log_p in zip(found.row, found.log_p, strict=True):
-        if math.isnan(sum(log_p)):
-            row = next(row for row, value in zip(rows, log_p, strict=True) if math.isnan(value))
-            raise SaccadeError(
-                f"the model produced NaN for sentence {live.sentence[row]} after {live.written} tokens; "
-                "its weights are broken, or were trained until they diverged"
-            )
+    if math.isnan(sum(found.log_p)):
+        row = next(row for row, value in zip(found.row, found.log_p, strict=True) if math.isnan(value))
+        raise SaccadeError(
+            f"the model produced NaN for sentence {live.sentence[row]} after {live.written} tokens; "
+            "its weights are broken, or were trained until they diverged"
+        )
 
 
 def rerank_by_coverage(

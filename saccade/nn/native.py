@@ -18,7 +18,7 @@ import tempfile
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -274,13 +274,15 @@ def cross_entropy(
 
 
 class Continuations(NamedTuple):
-    """The best words to go on with, as lists: few numbers, of which much is asked."""
+    """The best words to go on with, `ways` for each sentence, one sentence after the other: few numbers, of which much
+    is asked."""
 
-    row: list[list[int]]  # (B, count), of the hypothesis that goes on
-    word: list[list[int]]
-    log_p: list[list[float]]  # of the word ...
-    score: list[list[float]]  # ... and of all
-    highest: list[float]  # (R,), log_p of each row's best word
+    ways: int
+    row: Sequence[int]  # (B ways,), of the hypothesis that goes on
+    word: Sequence[int]
+    log_p: Sequence[float]  # of the word ...
+    score: Sequence[float]  # ... and of all
+    highest: Sequence[float]  # (R,), log_p of each row's best word
 
 
 def continuations(log_p: Tensor, score: Sequence[float], width: int, *, each: int, count: int) -> Continuations:
@@ -293,25 +295,13 @@ def continuations(log_p: Tensor, score: Sequence[float], width: int, *, each: in
         raise ValueError(f"log-probabilities {tuple(log_p.shape)} cannot give {asked}")
     if not _is_plain(log_p) or (made := library()) is None:
         return _continuations(log_p, score, sentences, each, count)
-    found = sentences * count
     # arrays of Python's own are made and read in a tenth of the time of tensors
-    scores, places, sums = array("d", score), array("q", bytes(16 * found)), array("d", bytes(16 * found + 8 * rows))
-    row, sum_ = places.buffer_info()[0], sums.buffer_info()[0]
-    to = row, row + 8 * found, sum_, sum_ + 8 * found, sum_ + 16 * found
+    scores, room = array("d", score), bytes(8 * sentences * count)
+    row, word, own, total, highest = (*(array(kind, room) for kind in "qqdd"), scores[:])
     sizes = sentences, width, words, each, count
-    made.continuations(log_p.data_ptr(), scores.buffer_info()[0], *sizes, *to, torch.get_num_threads())
-    where, values = places.tolist(), sums.tolist()
-
-    def of_sentences(numbers: list[Any], first: int) -> list[list[Any]]:
-        return [numbers[i : i + count] for i in range(first, first + found, count)]
-
-    return Continuations(
-        row=of_sentences(where, 0),
-        word=of_sentences(where, found),
-        log_p=of_sentences(values, 0),
-        score=of_sentences(values, found),
-        highest=values[2 * found :],
-    )
+    at = (numbers.buffer_info()[0] for numbers in (row, word, own, total, highest))
+    made.continuations(log_p.data_ptr(), scores.buffer_info()[0], *sizes, *at, torch.get_num_threads())
+    return Continuations(count, row, word, own, total, highest)
 
 
 def _continuations(log_p: Tensor, score: Sequence[float], sentences: int, each: int, count: int) -> Continuations:
@@ -324,9 +314,9 @@ def _continuations(log_p: Tensor, score: Sequence[float], sentences: int, each: 
         own, words = log_p.topk(each)  # (R, each)
     total = (scores[:, None] + own).view(sentences, -1)  # (B, W each)
     best, place = total.topk(count)
-    place = place + torch.arange(sentences, device=place.device)[:, None] * total.shape[1]  # among all (R each)
-    rows, chosen, values = place // each, words.flatten()[place], own.flatten()[place]
-    return Continuations(rows.tolist(), chosen.tolist(), values.tolist(), best.tolist(), own[:, 0].tolist())
+    place = (place + torch.arange(sentences, device=place.device)[:, None] * total.shape[1]).flatten()  # in (R each)
+    found = place // each, words.flatten()[place], own.flatten()[place], best.flatten(), own[:, 0]
+    return Continuations(count, *(numbers.tolist() for numbers in found))
 
 
 def _is_plain(x: Tensor) -> bool:
