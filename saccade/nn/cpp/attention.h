@@ -59,19 +59,20 @@ template <long WIDTH>
 static void look(const float* query, const float* keys, const float* values, long stride, const int* which, long count,
                  float scale, long any, float* weights, float* context) {
     const long width = WIDTH ? WIDTH : any, across = padded(count, LANES);
-    float largest = -INFINITY, total = 0.0f;
     scores_of<WIDTH>(query, keys, stride, which, count, width, weights);
     for (long c = count; c < across; c++) weights[c] = -INFINITY;
-#pragma omp simd reduction(max : largest)
-    for (long c = 0; c < across; c++) {
-        weights[c] *= scale;
-        largest = weights[c] > largest ? weights[c] : largest;
+    Floats highest = all_lanes(-INFINITY), sums = {};
+    for (long c = 0; c < across; c += LANES) {
+        const Floats x = *(Anywhere*)(weights + c) * all_lanes(scale);
+        highest = x > highest ? x : highest;
+        *(Anywhere*)(weights + c) = x;
     }
-#pragma omp simd reduction(+ : total)
-    for (long c = 0; c < across; c++) {
-        weights[c] = c < count ? exponential(weights[c] - largest) : 0.0f;
-        total += weights[c];
+    const float largest = largest_of(highest);
+    for (long c = 0; c < across; c += LANES) {
+        for (long lane = c; lane < c + LANES; lane++) weights[lane] = exponential(weights[lane] - largest);
+        sums += *(const Anywhere*)(weights + c);
     }
+    const float total = sum_of(sums);
     mix<WIDTH>(weights, 1.0f / total, values, stride, which, count, width, context);
 }
 

@@ -45,6 +45,23 @@ static inline Floats multiply_add(Floats a, Floats b, Floats c) {
 #endif
 }
 
+// The largest of all lanes, and their sum: halves at a time.
+static inline float largest_of(Floats x) {
+    float lanes[LANES];
+    memcpy(lanes, &x, sizeof(lanes));
+    for (long half = LANES / 2; half; half /= 2)
+        for (long i = 0; i < half; i++) lanes[i] = lanes[i + half] > lanes[i] ? lanes[i + half] : lanes[i];
+    return lanes[0];
+}
+
+static inline float sum_of(Floats x) {
+    float lanes[LANES];
+    memcpy(lanes, &x, sizeof(lanes));
+    for (long half = LANES / 2; half; half /= 2)
+        for (long i = 0; i < half; i++) lanes[i] += lanes[i + half];
+    return lanes[0];
+}
+
 // A bit for each lane that is more than `least`, or NaN.
 static inline uint32_t above(Floats x, float least) {
 #if defined(__AVX512F__)
