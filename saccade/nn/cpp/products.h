@@ -259,11 +259,11 @@ struct Team {
         wait();
     }
 
-    // A tile of these rows, from `row` on, and one panel; of several tiles the first two fetch half of the next panel.
+    // A tile of these rows, from `row` on, and one panel; the first two, if they are whole, fetch half of the next each.
     void multiply(const Map& map, const float* x, long row, long rows, long number, float* y, long stride) const {
         const long depth = map.bytes ? quantised.depth / 4 : map.inputs, size = 4 * PANEL * depth;
         const char* panel = (const char*)map.packed + number * size;
-        if (rows > TILE && row < 2 * TILE)
+        if (rows >= 2 * TILE && row < 2 * TILE)
             multiply(map, x, row, rows, number, panel, y, stride, Ahead{panel + size + row / TILE * depth * Ahead::PIECE});
         else
             multiply(map, x, row, rows, number, panel, y, stride, Nothing{});
