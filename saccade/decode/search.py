@@ -141,7 +141,8 @@ def _sort_out(found: Continuations, live: Live, ledgers: list[Ledger], end: int,
     going = []
     for number, sentence in enumerate(live.sentence[:: live.width]):
         ledger, first = ledgers[sentence], number * found.ways
-        width, on = ledger.method.width, list[int]()
+        width = ledger.method.width
+        on: list[int] = []
         for way in range(first, first + found.ways):
             if way - first >= width == len(on):
                 break  # those that go on are found, and what ends counts only among the best
