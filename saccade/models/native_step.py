@@ -16,6 +16,7 @@ from saccade.nn.cache import KeyValues, capacity_for
 from saccade.nn.layers import ACTIVATIONS, Embedding, Residual
 from saccade.nn.native import Block, NativeLinear, Norm, Step, pointer
 from saccade.nn.packed import PackedLinear
+from saccade.nn.pages import AGAIN
 from saccade.nn.positions import Learned, Rotary, Sinusoidal
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class NativeStep:
         if predict is None:
             y = x = torch.empty(*tokens.shape, step.width) if x is None else x
         else:
-            y = torch.empty(step.rows, predict.outputs)
+            y = AGAIN.room(step.rows, predict.outputs)
             step.predict, step.log_p = predict.address, y.data_ptr()
         step.x = pointer(x)
         step.keys, step.values = kept.key.data_ptr(), kept.value.data_ptr()

@@ -1,15 +1,18 @@
-"""Tables in large pages: beside each other and never over each other, and given back with the last."""
+"""Tables in large pages: beside each other and never over each other, given back with the last, or lent again."""
 
 from __future__ import annotations
 
 import gc
 import mmap
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from saccade.nn import pages
-from saccade.nn.pages import APART, BLOCK, Blocks
+from saccade.nn.pages import APART, BLOCK, PAGE, Again, Blocks
 
 
 def test_tables_keep_what_is_written_beside_them() -> None:
@@ -53,6 +56,31 @@ def test_a_table_may_be_larger_than_a_block_or_empty() -> None:
     assert blocks.room(0, torch.uint8).shape == (0,)
 
 
+@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="a system without large pages to ask for")
+@pytest.mark.parametrize("rows", [1024, 1000, 1])
+def test_what_was_let_go_is_given_again_if_it_is_large_enough(rows: int) -> None:
+    again = Again()
+    table = again.room(1024, 1000)
+    first = table.data_ptr()
+    assert first % PAGE == 0
+    del table
+    found = again.room(rows, 1000)
+    assert found.shape == (rows, 1000)
+    assert (found.data_ptr() == first) == (rows * 4000 >= PAGE)  # a small one is torch's own
+    assert again.room(4096, 1000).data_ptr() != first
+
+
+@pytest.mark.parametrize("held", [lambda table: table[5, 7:9], lambda table: table.numpy()[5, 7:9]])
+def test_what_anyone_still_sees_is_not_given_again(held: Callable[[Tensor], Any]) -> None:
+    again = Again()
+    table = again.room(1024, 1000).fill_(1.0)
+    seen = held(table)
+    del table
+    again.room(1024, 1000).fill_(2.0)
+    assert seen.tolist() == [1.0, 1.0]
+
+
 def test_without_large_pages_there_is_room_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(mmap, "MADV_HUGEPAGE", raising=False)
     assert Blocks().room(7, torch.float32).shape == (7,)
+    assert Again().room(1024, 1000).shape == (1024, 1000)
