@@ -100,7 +100,7 @@ static void tile(const float* x, long row, long next, long inputs, const float* 
 
 // `each` with the number of rows of a tile as a constant.
 template <typename Each>
-static void with_rows(long rows, Each each) {
+__attribute__((always_inline)) static inline void with_rows(long rows, Each each) {
     switch (rows) {
         case 1: return each(std::integral_constant<int, 1>{});
         case 2: return each(std::integral_constant<int, 2>{});
@@ -199,10 +199,13 @@ struct Quantised {
         for (long i = 0; i < inputs; i++)  // in the order of their bits positive numbers grow, and NaN is the largest
             bits = std::max(bits, __builtin_bit_cast(int32_t, from[i]) & 0x7fffffff);
         const float largest = __builtin_bit_cast(float, bits), factor = LEVELS / largest;
-        for (long i = 0; i < inputs; i++) to[i] = (int8_t)(int32_t)rintf(from[i] * factor);
-        for (long i = inputs; i < depth; i++) to[i] = 0;
 #pragma omp simd reduction(+ : sum)
-        for (long i = 0; i < depth; i++) sum += to[i];
+        for (long i = 0; i < inputs; i++) {
+            const int8_t rounded = (int8_t)__builtin_bit_cast(int32_t, from[i] * factor + 12582912.0f);  // its last bits
+            to[i] = rounded;
+            sum += rounded;
+        }
+        for (long i = inputs; i < depth; i++) to[i] = 0;
         sums[row] = sum;
         scales[row] = largest / LEVELS;
 #endif
