@@ -117,19 +117,23 @@ static void turn(const Step& step, long row, float* head) {
 // Softmax of the scaled scores over the cells that may be seen, 0 elsewhere, in place: over whole vectors, so that no sum
 // depends on how many cells there are beyond those that are seen.
 static void weigh(float* scores, float scale, const uint8_t* sees, long cells, long across) {
-    float largest = -INFINITY, total = 0.0f;
     for (long cell = 0; cell < cells; cell++) scores[cell] *= scale;
     if (sees)
         for (long cell = 0; cell < cells; cell++) scores[cell] = sees[cell] ? scores[cell] : -INFINITY;
     for (long cell = cells; cell < across; cell++) scores[cell] = -INFINITY;
-#pragma omp simd reduction(max : largest)
-    for (long cell = 0; cell < across; cell++) largest = scores[cell] > largest ? scores[cell] : largest;
-    for (long cell = 0; cell < across; cell++)
-        scores[cell] = scores[cell] == -INFINITY ? 0.0f : exponential(scores[cell] - largest);
-#pragma omp simd reduction(+ : total)
-    for (long cell = 0; cell < across; cell++) total += scores[cell];
-    const float factor = total == 0.0f ? 0.0f : 1.0f / total;
-    for (long cell = 0; cell < across; cell++) scores[cell] *= factor;
+    Floats highest = all_lanes(-INFINITY), sums = {};
+    for (long c = 0; c < across; c += LANES) {
+        const Floats x = *(const Anywhere*)(scores + c);
+        highest = x > highest ? x : highest;
+    }
+    const float largest = largest_of(highest);
+    for (long c = 0; c < across; c += LANES) {
+        for (long cell = c; cell < c + LANES; cell++)
+            scores[cell] = scores[cell] == -INFINITY ? 0.0f : exponential(scores[cell] - largest);
+        sums += *(const Anywhere*)(scores + c);
+    }
+    const float total = sum_of(sums), factor = total == 0.0f ? 0.0f : 1.0f / total;
+    for (long c = 0; c < across; c += LANES) *(Anywhere*)(scores + c) *= all_lanes(factor);
 }
 
 // Whether every cell of a sentence is that of one of its rows, as in an encoder.

@@ -20,9 +20,10 @@ static void normalise(const Team& team, const Norm& norm, const float* x, float*
 #pragma omp simd reduction(+ : square)
         for (long i = 0; i < width; i++) square += (from[i] - mean) * (from[i] - mean);
         const float factor = 1.0f / sqrtf(square / width + (float)norm.epsilon);
-        for (long i = 0; i < width; i++) to[i] = (from[i] - mean) * factor * norm.weight[i];
         if (norm.bias)
-            for (long i = 0; i < width; i++) to[i] += norm.bias[i];
+            for (long i = 0; i < width; i++) to[i] = (from[i] - mean) * factor * norm.weight[i] + norm.bias[i];
+        else
+            for (long i = 0; i < width; i++) to[i] = (from[i] - mean) * factor * norm.weight[i];
     }
     team.wait();
 }
