@@ -45,21 +45,17 @@ static inline Floats multiply_add(Floats a, Floats b, Floats c) {
 #endif
 }
 
-// The largest of all lanes, and their sum: halves at a time.
+// The largest of all lanes.
 static inline float largest_of(Floats x) {
-    float lanes[LANES];
-    memcpy(lanes, &x, sizeof(lanes));
-    for (long half = LANES / 2; half; half /= 2)
-        for (long i = 0; i < half; i++) lanes[i] = lanes[i + half] > lanes[i] ? lanes[i + half] : lanes[i];
-    return lanes[0];
-}
-
-static inline float sum_of(Floats x) {
-    float lanes[LANES];
-    memcpy(lanes, &x, sizeof(lanes));
-    for (long half = LANES / 2; half; half /= 2)
-        for (long i = 0; i < half; i++) lanes[i] += lanes[i + half];
-    return lanes[0];
+#if defined(__AVX512F__)
+    return _mm512_reduce_max_ps((__m512)x);
+#elif defined(__AVX__)
+    const __m128 half = _mm_max_ps(_mm256_castps256_ps128((__m256)x), _mm256_extractf128_ps((__m256)x, 1));
+    const __m128 pair = _mm_max_ps(half, _mm_movehl_ps(half, half));
+    return _mm_cvtss_f32(_mm_max_ss(pair, _mm_movehdup_ps(pair)));
+#else
+    return std::max(std::max(x[0], x[1]), std::max(x[2], x[3]));
+#endif
 }
 
 // A bit for each lane that is more than `least`, or NaN.
@@ -93,6 +89,12 @@ static inline void four_sums(Floats a, Floats b, Floats c, Floats d, float* sums
     const Floats each[4] = {a, b, c, d};
     for (int i = 0; i < 4; i++) sums[i] = (each[i][0] + each[i][2]) + (each[i][1] + each[i][3]);
 #endif
+}
+
+static inline float sum_of(Floats x) {
+    float sums[4];
+    four_sums(x, x, x, x, sums);
+    return sums[0];
 }
 
 // Eight bits: sums of four products of unsigned weights (w + 128) and signed inputs.
