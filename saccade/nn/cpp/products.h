@@ -42,14 +42,14 @@ static void activate(float* x, long count, int64_t activation) {
         case GELU_TANH:
             for (long i = 0; i < count; i++) {
                 const float twice = 1.59576912f * (x[i] + 0.044715f * x[i] * x[i] * x[i]);
-                x[i] *= 1.0f - 1.0f / (exponential(twice) + 1.0f);
+                x[i] *= 1.0f - 1.0f / (any_exponential(twice) + 1.0f);
             }
             break;
         case SILU:
-            for (long i = 0; i < count; i++) x[i] /= 1.0f + exponential(-x[i]);
+            for (long i = 0; i < count; i++) x[i] /= 1.0f + any_exponential(-x[i]);
             break;
         case SIGMOID:
-            for (long i = 0; i < count; i++) x[i] = 1.0f / (1.0f + exponential(-x[i]));
+            for (long i = 0; i < count; i++) x[i] = 1.0f / (1.0f + any_exponential(-x[i]));
             break;
     }
 }
