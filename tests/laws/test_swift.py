@@ -128,6 +128,20 @@ def test_a_step_has_the_activation_of_its_model(activation: str) -> None:
         torch.testing.assert_close(states[:, 0], expected[:, at], atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("width", [4, 24, 32, 64, 128])
+@torch.no_grad()
+def test_heads_of_any_width_see_the_same_and_zeros_where_nothing_is_real(width: int) -> None:
+    settings = SEQUENCE_MODELS["transformer"].model_copy(update={"width": 2 * width, "heads": 2})
+    model = MODELS["transformer"](settings, VOCABULARY, VOCABULARY).eval()
+    memory = replace(model.encode(SOURCE), mask=real([0, 4, 2, 5], 7))
+    ready, target = packed(model), tokens(4, 3, seed=3)
+    plain, fast = model.begin(memory, 3), ready.begin(memory, 3)
+    for token in target.split(1, dim=1):
+        expected, plain = model.step(token, plain)
+        said, fast = ready.step(token, fast)
+        torch.testing.assert_close(said, expected, atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("at_once", [1, 10, 1024])
 @pytest.mark.parametrize("masked", [True, False])
 @pytest.mark.parametrize("name", [name for name in SEQUENCE_MODELS if name.startswith("transformer")])

@@ -72,8 +72,8 @@ static void look(const float* query, const float* keys, const float* values, lon
         for (long lane = c; lane < c + LANES; lane++) weights[lane] = exponential(weights[lane] - largest);
         sums += *(const Anywhere*)(weights + c);
     }
-    const float total = sum_of(sums);
-    mix<WIDTH>(weights, 1.0f / total, values, stride, which, count, width, context);
+    const float total = sum_of(sums), factor = total == 0.0f ? 0.0f : 1.0f / total;  // where nothing is seen
+    mix<WIDTH>(weights, factor, values, stride, which, count, width, context);
 }
 
 static decltype(look<0>)* look_of(long width) {
