@@ -57,6 +57,10 @@ class Live:
     def sentences(self) -> int:
         return len(self.score) // self.width
 
+    def path_along(self, found: Continuations, way: int) -> Path:
+        """What is written where one of the continuations is taken."""
+        return self.path[found.row[way]], found.word[way], found.log_p[way]
+
     def grown(self, found: Continuations, chosen: Sequence[int], width: int) -> Live:
         """These of the continuations, as `width` rows of each sentence."""
         rows = [found.row[way] for way in chosen]
@@ -65,7 +69,7 @@ class Live:
             self.written + 1,
             [self.sentence[row] for row in rows],
             [self.answer[row] for row in rows] if self.written else [way % found.ways for way in chosen],
-            [(self.path[row], found.word[way], found.log_p[way]) for row, way in zip(rows, chosen, strict=True)],
+            [self.path_along(found, way) for way in chosen],
             [found.score[way] for way in chosen],
         )
 

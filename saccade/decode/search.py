@@ -151,20 +151,16 @@ def _sort_out(found: Continuations, live: Live, ledgers: list[Ledger], end: int,
             stopped: Stopped | None = None
             if found.word[way] == end:
                 stopped = "eos"
-            elif stop is not None and stop(walked(_path(found, way, live))[0]):
+            elif stop is not None and stop(walked(live.path_along(found, way))[0]):
                 stopped = "stop"
             elif length >= ledger.limit:
                 stopped = "length"
             if stopped is None and len(on) < width:
                 on.append(way)
             elif stopped is not None and way - first < width:  # among the best
-                ledger.add(_path(found, way, live), stopped)
+                ledger.add(live.path_along(found, way), stopped)
         going.append([] if ledger.done([found.score[way] for way in on]) else on)
     return going
-
-
-def _path(found: Continuations, way: int, live: Live) -> Path:
-    return live.path[found.row[way]], found.word[way], found.log_p[way]
 
 
 def _note_dead_ends(found: Continuations, live: Live, ledgers: list[Ledger]) -> None:

@@ -31,6 +31,23 @@ static void scores_of(const float* query, const float* keys, long stride, const 
     }
 }
 
+// e^(score - the largest) in place of whole vectors of scores, 0 for those of -inf; and one over their sum, 0 where all are.
+static float take_exponentials(float* scores, long across) {
+    Floats highest = all_lanes(-INFINITY), sums = {};
+    for (long c = 0; c < across; c += LANES) {
+        const Floats x = *(const Anywhere*)(scores + c);
+        highest = x > highest ? x : highest;
+    }
+    const float largest = largest_of(highest);
+    for (long c = 0; c < across; c += LANES) {
+        for (long cell = c; cell < c + LANES; cell++)
+            scores[cell] = scores[cell] == -INFINITY ? 0.0f : exponential(scores[cell] - largest);
+        sums += *(const Anywhere*)(scores + c);
+    }
+    const float total = sum_of(sums);
+    return total == 0.0f ? 0.0f : 1.0f / total;
+}
+
 // context = factor sum_s w_s v_s of the same cells.
 template <long WIDTH>
 static void mix(const float* weights, float factor, const float* values, long stride, const int* which, long count,
@@ -60,19 +77,9 @@ static void look(const float* query, const float* keys, const float* values, lon
                  float scale, long any, float* weights, float* context) {
     const long width = WIDTH ? WIDTH : any, across = padded(count, LANES);
     scores_of<WIDTH>(query, keys, stride, which, count, width, weights);
+    for (long c = 0; c < across; c += LANES) *(Anywhere*)(weights + c) *= all_lanes(scale);
     for (long c = count; c < across; c++) weights[c] = -INFINITY;
-    Floats highest = all_lanes(-INFINITY), sums = {};
-    for (long c = 0; c < across; c += LANES) {
-        const Floats x = *(Anywhere*)(weights + c) * all_lanes(scale);
-        highest = x > highest ? x : highest;
-        *(Anywhere*)(weights + c) = x;
-    }
-    const float largest = largest_of(highest);
-    for (long c = 0; c < across; c += LANES) {
-        for (long lane = c; lane < c + LANES; lane++) weights[lane] = exponential(weights[lane] - largest);
-        sums += *(const Anywhere*)(weights + c);
-    }
-    const float total = sum_of(sums), factor = total == 0.0f ? 0.0f : 1.0f / total;  // where nothing is seen
+    const float factor = take_exponentials(weights, across);
     mix<WIDTH>(weights, factor, values, stride, which, count, width, context);
 }
 
@@ -121,18 +128,7 @@ static void weigh(float* scores, float scale, const uint8_t* sees, long cells, l
     if (sees)
         for (long cell = 0; cell < cells; cell++) scores[cell] = sees[cell] ? scores[cell] : -INFINITY;
     for (long cell = cells; cell < across; cell++) scores[cell] = -INFINITY;
-    Floats highest = all_lanes(-INFINITY), sums = {};
-    for (long c = 0; c < across; c += LANES) {
-        const Floats x = *(const Anywhere*)(scores + c);
-        highest = x > highest ? x : highest;
-    }
-    const float largest = largest_of(highest);
-    for (long c = 0; c < across; c += LANES) {
-        for (long cell = c; cell < c + LANES; cell++)
-            scores[cell] = scores[cell] == -INFINITY ? 0.0f : exponential(scores[cell] - largest);
-        sums += *(const Anywhere*)(scores + c);
-    }
-    const float total = sum_of(sums), factor = total == 0.0f ? 0.0f : 1.0f / total;
+    const float factor = take_exponentials(scores, across);
     for (long c = 0; c < across; c += LANES) *(Anywhere*)(scores + c) *= all_lanes(factor);
 }
 

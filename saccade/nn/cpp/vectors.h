@@ -91,6 +91,7 @@ static inline void four_sums(Floats a, Floats b, Floats c, Floats d, float* sums
 #endif
 }
 
+// The sum of one.
 static inline float sum_of(Floats x) {
     float sums[4];
     four_sums(x, x, x, x, sums);
