@@ -96,18 +96,22 @@ def test_every_transformer_has_a_step_of_our_own_code_where_there_is_such(name: 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 @pytest.mark.parametrize("beam", [1, 3])
-@pytest.mark.parametrize("name", ["transformer", "transformer modern", "transformer learned"])
+@pytest.mark.parametrize("sentences", [17, 3, 1])
+@pytest.mark.parametrize("name", ["transformer", "transformer post", "transformer modern", "transformer learned"])
 @torch.no_grad()
-def test_answers_are_the_same_whoever_shares_the_work(name: str, beam: int, precision: Precision) -> None:
-    """Of many sentences every thread takes its own, of few all threads take parts of each. By torch up to rounding."""
-    model, source = packed(sequence_model(name).float(), precision), tokens(17, 7, seed=5)
-    mask = real([7, 3, 5, 1] * 4 + [6], 7)
+def test_answers_are_the_same_whoever_shares_the_work(
+    name: str, sentences: int, beam: int, precision: Precision
+) -> None:
+    """Of many sentences every thread takes its own, of few all threads take parts of each, but for what only concerns
+    rows, if these are few, too. By torch up to rounding."""
+    model, source = packed(sequence_model(name).float(), precision), tokens(sentences, 7, seed=5)
+    mask, limits = real(([7, 3, 5, 1] * 5)[:sentences], 7), [12] * sentences
     threads, answers = torch.get_num_threads(), []
     try:
         for count in (1, 2, 3, 4):
             torch.set_num_threads(count)
             past = model.begin(model.encode(source, mask), 12)
-            answers.append(search(model.step, past, start=START, end=END, limits=[12] * 17, method=Beam(beam)))
+            answers.append(search(model.step, past, start=START, end=END, limits=limits, method=Beam(beam)))
     finally:
         torch.set_num_threads(threads)
     for found_by in answers[1:]:

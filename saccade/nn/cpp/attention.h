@@ -185,8 +185,9 @@ static void attend_self(const Team& team, const Step& step, long layer, Room& ro
         memcpy(cells(step.keys, row, group) + at, key, width * sizeof(float));
         memcpy(cells(step.values, row, group) + at, key + step.groups * width, width * sizeof(float));
     }
-    team.wait();
-    if (looks_at_all(step)) return attend_whole(team, step, layer, room);
+    const bool whole = looks_at_all(step);
+    if (whole || step.heads != step.groups) team.wait();  // otherwise what is new to a head, its own thread has written
+    if (whole) return attend_whole(team, step, layer, room);
     const auto see = look_of(width);
     each_head(team, step, [&](long row, long head) {
         const long group = head / (step.heads / step.groups);

@@ -134,10 +134,11 @@ static void smoothed_loss(const Loss& loss, int threads) {
     Numbers asked(most * depth), by_row(pairs ? most * across / EACH : 0), by_word(pairs ? most / EACH * across : 0);
     const float *of_rows = pairs ? by_row : logits, *of_words = pairs ? by_word : logits;
     for (long i = 0; i < panels * PANEL; i++) bias[i] = loss.bias && i < words ? loss.bias[i] : 0.0f;
+    Meeting meeting;
+    Quantised unused;
 #pragma omp parallel num_threads(threads)
     {
-        Quantised unused;
-        const Team team{omp_get_thread_num(), omp_get_num_threads(), unused};
+        const Team team{omp_get_thread_num(), omp_get_num_threads(), meeting, unused};
         const Share of_panels = team.of(panels);
         std::vector<float> line(depth);
         // the tables of the layer, laid out once

@@ -60,15 +60,17 @@ void pack_bytes(const int8_t* table, uint8_t* packed, int64_t outputs, int64_t i
 void apply(const Map* map, const float* x, float* y, int64_t rows, int64_t threads) {
     thread_local Quantised quantised;
     Quantised& shared = quantised;
+    Meeting meeting;
     if (map->bytes) shared.make_room(rows, map->inputs);
 #pragma omp parallel num_threads(threads) if (rows * map->outputs * map->inputs > (1 << 18))
-    Team{omp_get_thread_num(), omp_get_num_threads(), shared}.apply(*map, x, y, rows);
+    Team{omp_get_thread_num(), omp_get_num_threads(), meeting, shared}.apply(*map, x, y, rows);
 }
 
 void log_softmax(float* x, int64_t rows, int64_t width, int64_t threads) {
+    Meeting meeting;
     Quantised unused;
 #pragma omp parallel num_threads(threads) if (rows * width > (1 << 16))
-    log_softmax(Team{omp_get_thread_num(), omp_get_num_threads(), unused}, x, rows, width);
+    log_softmax(Team{omp_get_thread_num(), omp_get_num_threads(), meeting, unused}, x, rows, width);
 }
 
 // The best ways to go on for each sentence, whose `width` hypotheses have these scores: `count` of the `each` best words

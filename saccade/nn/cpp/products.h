@@ -1,12 +1,12 @@
 // y = phi(W x + b) of few rows, by a team of threads.
 //
 // A table W (outputs x inputs) is cut into panels of PANEL outputs, which lie in memory as they are multiplied: input by
-// input (in eight bits, four inputs at a time). A tile of a few rows and one panel is kept in registers. Threads are
-// OpenMP's, the same as torch's; they share out panels, rows or heads, and wait for each other after each part.
+// input (in eight bits, four inputs at a time). A tile of a few rows and one panel is kept in registers.
 #pragma once
 
 #include <type_traits>
 
+#include "threads.h"
 #include "vectors.h"
 
 constexpr long TILE = 6;  // rows of a tile: with more, their sums would not fit into the registers
@@ -22,14 +22,6 @@ struct Map {
 enum Activation : int64_t { NONE, RELU, GELU, GELU_TANH, SILU, SIGMOID };
 
 static long padded(long number, long to) { return (number + to - 1) / to * to; }
-
-struct Share {
-    long first, last;
-};
-
-static Share share(long count, int thread, int threads) {
-    return {count * thread / threads, count * (thread + 1) / threads};
-}
 
 static void activate(float* x, long count, int64_t activation) {
     switch (activation) {
@@ -212,17 +204,24 @@ struct Quantised {
     }
 };
 
-// The threads of a parallel region, and room that they share.
+// The threads of a parallel region. They share out tables and heads, and rows, too, unless they are few: then each thread
+// does for itself what only concerns rows, which is sooner done than waited for.
 struct Team {
     int thread, threads;
-    Quantised& quantised;
+    Meeting& meeting;
+    Quantised& quantised;  // of all threads, or its own where rows are few
+    bool few = false;
 
     Share of(long count) const { return share(count, thread, threads); }
 
+    Share of_rows(long rows) const { return few ? Share{0, rows} : of(rows); }
+
     void wait() const {
-        if (threads > 1) {
-#pragma omp barrier
-        }
+        if (threads > 1) meeting.wait(threads);
+    }
+
+    void wait_for_rows() const {
+        if (!few) wait();
     }
 
     // y = phi(W x + b), plus what is in `add`, times what is in `times`
@@ -230,9 +229,9 @@ struct Team {
                const float* add = nullptr, const float* times = nullptr) const {
         if (map.bytes) {
             quantised.depth = padded(map.inputs, 4);  // the same from every thread
-            const Share own = of(rows);
+            const Share own = of_rows(rows);
             for (long row = own.first; row < own.last; row++) quantised.set(x, row, map.inputs);
-            wait();
+            wait_for_rows();
         }
         const long panels = padded(map.outputs, PANEL) / PANEL;
         const Share own = of(panels);

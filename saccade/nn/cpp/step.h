@@ -7,7 +7,7 @@
 #include "attention.h"
 
 static void normalise(const Team& team, const Norm& norm, const float* x, float* y, long rows, long width) {
-    const Share own = team.of(rows);
+    const Share own = team.of_rows(rows);
     for (long row = own.first; row < own.last; row++) {
         const float* from = x + row * width;
         float* to = y + row * width;
@@ -25,16 +25,18 @@ static void normalise(const Team& team, const Norm& norm, const float* x, float*
         else
             for (long i = 0; i < width; i++) to[i] = (from[i] - mean) * factor * norm.weight[i];
     }
-    team.wait();
+    team.wait_for_rows();
 }
 
-// One residual: x <- x + f(norm(x)), or x <- norm(x + f(x)); f reads its input and adds to x.
+// One residual: x <- x + f(norm(x)), or x <- norm(x + f(x)). What f reads, `now`, lies in `hidden` from the first norm on;
+// f adds to what it is given, and writes to x.
 template <typename Sublayer>
-static void around(const Team& team, const Step& step, const Norm& norm, bool pre, Room& room, Sublayer sublayer) {
-    float* x = step.x;
-    if (pre) normalise(team, norm, x, room.hidden.data(), step.rows, step.width);
-    sublayer(pre ? room.hidden.data() : x, x);
-    if (!pre) normalise(team, norm, x, x, step.rows, step.width);
+static const float* around(const Team& team, const Step& step, const Norm& norm, bool pre, const float* now, float* hidden,
+                           Sublayer sublayer) {
+    if (!pre) sublayer(now, now);
+    normalise(team, norm, step.x, hidden, step.rows, step.width);
+    if (pre) sublayer(hidden, step.x);
+    return pre ? step.x : hidden;
 }
 
 static void embed(const Team& team, const Step& step) {
@@ -81,40 +83,48 @@ static void make_room(Room& room, Step& step) {
     if (step.real) room.real.make_room(step.sentences, step.cells);
 }
 
-static void take(const Block* blocks, const Step& step, Room& room, const Team& team) {
+// `room` is the team's, and `own` where each thread has the rows that it takes care of itself.
+static void take(const Block* blocks, const Step& step, Room& room, Room& own, const Team& team) {
     const long rows = step.rows;
     std::vector<float> weights(padded(std::max<long>(step.filled, step.cells), LANES));
-    float *projected = room.projected.data(), *context = room.context.data();
+    float *x = step.x, *hidden = own.hidden.data(), *projected = room.projected.data(), *context = room.context.data();
+    const float* now = x;
     if (step.sees && !looks_at_all(step)) list_seen(team, step.sees, rows, step.filled, room.own);
     if (step.real) list_seen(team, step.real, step.sentences, step.cells, room.real);
     if (step.tokens) embed(team, step);
     for (long layer = 0; layer < step.layers; layer++) {
         const Block& block = blocks[layer];
-        around(team, step, block.around_attention, block.pre, room, [&](const float* from, float* x) {
+        now = around(team, step, block.around_attention, block.pre, now, hidden, [&](const float* from, const float* add) {
             team.apply(*block.project, from, projected, rows);
             attend_self(team, step, layer, room, weights);
-            team.apply(*block.output, context, x, rows, NONE, x);
+            team.apply(*block.output, context, x, rows, NONE, add);
         });
         if (block.ask)
-            around(team, step, block.around_cross, block.pre, room, [&](const float* from, float* x) {
+            now = around(team, step, block.around_cross, block.pre, now, hidden, [&](const float* from, const float* add) {
                 team.apply(*block.ask, from, projected, rows);
                 attend_memory(team, step, layer, room, weights);
-                team.apply(*block.answer, context, x, rows, NONE, x);
+                team.apply(*block.answer, context, x, rows, NONE, add);
             });
-        around(team, step, block.around_feed_forward, block.pre, room, [&](const float* from, float* x) {
+        now = around(team, step, block.around_feed_forward, block.pre, now, hidden, [&](const float* from, const float* add) {
             if (block.gate) {
                 team.apply(*block.gate, from, projected, rows, block.activation);
                 team.apply(*block.expand, from, projected, rows, NONE, nullptr, projected);
             } else {
                 team.apply(*block.expand, from, projected, rows, block.activation);
             }
-            team.apply(*block.contract, projected, x, rows, NONE, x);
+            team.apply(*block.contract, projected, x, rows, NONE, add);
         });
     }
-    if (step.last) normalise(team, *step.last, step.x, step.x, rows, step.width);
+    if (step.last) {
+        normalise(team, *step.last, now, hidden, rows, step.width);
+        now = hidden;
+    }
     if (step.predict) {
-        team.apply(*step.predict, step.x, step.log_p, rows);
+        team.apply(*step.predict, now, step.log_p, rows);
         log_softmax(team, step.log_p, rows, step.predict->outputs);
+    } else if (now != x) {
+        const Share its = team.of(rows * step.width);
+        std::copy(now + its.first, now + its.last, x + its.first);
     }
 }
 
@@ -155,25 +165,26 @@ static bool is_small(const Block* blocks, const Step& step) {
 // own sentences, and waits for nobody; of a large one they share out each table, which is read once that way.
 static bool run(const Block* blocks, const Step* given, int threads) {
     constexpr long SENTENCES = 4, ROWS = 8;  // a thread's own, at least: few are shared out unevenly, or read too much
+    constexpr long FEW = 4;  // rows
     for (long row = 0; given->tokens && row < given->rows; row++)
         if (given->tokens[row] < 0 || given->tokens[row] >= given->words) return false;
     if (!given->rows) return true;
     Room& shared = room_of_thread;
     Step step = *given;
     const bool many = step.sentences >= SENTENCES * threads && step.rows >= ROWS * threads;
-    const bool apart = threads > 1 && many && is_small(blocks, step);
+    const bool apart = threads > 1 && many && is_small(blocks, step), few = step.rows <= FEW;
     if (!apart) make_room(shared, step);
+    Meeting meeting;
 #pragma omp parallel num_threads(threads)
     {
         const int thread = omp_get_thread_num(), all = omp_get_num_threads();
-        if (!apart) {
-            take(blocks, step, shared, Team{thread, all, shared.quantised});
-        } else {
-            Room& own = room_of_thread;
-            Step part = part_of(step, share(step.sentences, thread, all));
-            make_room(own, part);
-            take(blocks, part, own, Team{0, 1, own.quantised});
-        }
+        Room& own = apart || few ? room_of_thread : shared;
+        Step its = apart ? part_of(step, share(step.sentences, thread, all)) : step;
+        if (apart || few) make_room(own, its);
+        if (apart)
+            take(blocks, its, own, own, Team{0, 1, meeting, own.quantised});
+        else
+            take(blocks, its, shared, own, Team{thread, all, meeting, own.quantised, few});
     }
     return true;
 }
