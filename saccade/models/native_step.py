@@ -152,7 +152,8 @@ class NativeStep:
 
 def has_native_step(blocks: list[SwiftBlock], norm: nn.Module | None) -> bool:
     """Whether these blocks are of the kinds that the processor's own code knows."""
-    return native.library() is not None and all(map(_is_known, blocks)) and (norm is None or _is_known_norm(norm))
+    known = native.library() is not None and all(map(_is_known, blocks)) and (norm is None or _is_known_norm(norm))
+    return known and len({block.ready.around_attention.order for block in blocks}) == 1
 
 
 def _is_known(block: SwiftBlock) -> bool:

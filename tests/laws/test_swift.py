@@ -120,6 +120,21 @@ def test_answers_are_the_same_whoever_shares_the_work(
             assert native.library() is None or ours == theirs
 
 
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+@pytest.mark.parametrize("name", ["transformer", "transformer post"])
+@torch.no_grad()
+def test_few_positions_are_read_alike_however_many_threads_wait_for_each_other(name: str, precision: Precision) -> None:
+    model, source = packed(sequence_model(name).float(), precision), tokens(1, 3, seed=5)
+    expected, threads = model.encode(source).states, torch.get_num_threads()
+    near = 0.0 if native.library() is not None else 1e-5
+    try:
+        torch.set_num_threads(4)
+        for _ in range(300):
+            torch.testing.assert_close(model.encode(source).states, expected, rtol=near, atol=near)
+    finally:
+        torch.set_num_threads(threads)
+
+
 @pytest.mark.parametrize("activation", [*ACTIVATIONS, *GATES])
 @torch.no_grad()
 def test_a_step_has_the_activation_of_its_model(activation: str) -> None:

@@ -26,7 +26,7 @@ struct Step {
     int64_t words;
     const float* places;    // ... plus the row of its place, or none
     const int64_t* at;      // (rows,)
-    float* x;               // (rows, width), in and out, or none: tokens are given, and log_p is asked for
+    float* x;               // (rows, width), in and out, or none: tokens are given, and only log_p is asked for
     float *keys, *values;   // (sentences, layers groups, capacity, head_width)
     int64_t capacity, filled;
     const float *sine, *cosine;  // (rows, head_width / 2) by which queries and keys are turned, or none

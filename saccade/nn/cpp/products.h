@@ -204,8 +204,8 @@ struct Quantised {
     }
 };
 
-// The threads of a parallel region. They share out tables and heads, and rows, too, unless they are few: then each thread
-// does for itself what only concerns rows, which is sooner done than waited for.
+// The threads of a parallel region. They share out tables and heads, and rows, too, unless these are few: then each thread
+// has norms and numbers in eight bits of all rows in a room of its own, which is sooner done than waited for.
 struct Team {
     int thread, threads;
     Meeting& meeting;

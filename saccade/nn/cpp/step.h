@@ -28,8 +28,8 @@ static void normalise(const Team& team, const Norm& norm, const float* x, float*
     team.wait_for_rows();
 }
 
-// One residual: x <- x + f(norm(x)), or x <- norm(x + f(x)). What f reads, `now`, lies in `hidden` from the first norm on;
-// f adds to what it is given, and writes to x.
+// One residual of a state that lies in `now`: x + f(norm(x)), which lies in x afterwards, or norm(x + f(x)), in `hidden`. f is
+// given what it reads and what it adds to, and writes to x. All blocks have the same order.
 template <typename Sublayer>
 static const float* around(const Team& team, const Step& step, const Norm& norm, bool pre, const float* now, float* hidden,
                            Sublayer sublayer) {
@@ -123,8 +123,9 @@ static void take(const Block* blocks, const Step& step, Room& room, Room& own, c
         team.apply(*step.predict, now, step.log_p, rows);
         log_softmax(team, step.log_p, rows, step.predict->outputs);
     } else if (now != x) {
-        const Share its = team.of(rows * step.width);
-        std::copy(now + its.first, now + its.last, x + its.first);
+        team.wait();  // somebody may still read x for a norm
+        const Share part = team.of(rows * step.width);
+        std::copy(now + part.first, now + part.last, x + part.first);
     }
 }
 
@@ -162,7 +163,7 @@ static bool is_small(const Block* blocks, const Step& step) {
 }
 
 // Whether all tokens have a row in the table: nothing is done where one has not. Of a small model every thread takes its
-// own sentences, and waits for nobody; of a large one they share out each table, which is read once that way.
+// own of many sentences, and waits for nobody; otherwise they share out each table, which is read once that way.
 static bool run(const Block* blocks, const Step* given, int threads) {
     constexpr long SENTENCES = 4, ROWS = 8;  // a thread's own, at least: few are shared out unevenly, or read too much
     constexpr long FEW = 4;  // rows

@@ -39,7 +39,7 @@ class Meeting {
             arrived = 0;
             held = before + 1;
             if (!asleep) return;
-            { const std::lock_guard<std::mutex> closed(door); }  // whoever is about to sleep has looked before, or sleeps
+            { const std::lock_guard<std::mutex> closed(door); }  // whoever counts as asleep is by now, or has seen it
             open.notify_all();
             return;
         }
