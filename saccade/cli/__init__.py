@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import sys
 import warnings
 from typing import Annotated
@@ -35,6 +36,8 @@ app.add_typer(bench.bench, name="bench")
 def main() -> None:
     """Run the command; errors for people come without a traceback, with exit code 2."""
     warnings.showwarning = terminal.warner()
+    logging.getLogger("saccade").addHandler(terminal.NOTES)
+    logging.getLogger("saccade").setLevel(logging.INFO)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # an answer that cannot be shown is no reason to lose it
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -78,6 +79,17 @@ def say(text: str) -> None:
 def note(text: str) -> None:
     """Beside the output, for who watches."""
     err.print(text, style="dim", markup=False, soft_wrap=True)
+
+
+class _Notes(logging.Handler):
+    """What the library says while it works."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with suppress(SystemExit):  # with which rich ends the program where nobody reads
+            note(record.getMessage())
+
+
+NOTES = _Notes()
 
 
 def warn(text: str) -> None:

@@ -1,7 +1,7 @@
 """The processor's own code: `cpp/native.cpp`, compiled on the machine where it runs and kept there for the next time.
 
-Compiling takes some four seconds, once. Where there is no compiler, or SACCADE_NATIVE=0 is set, everything is computed
-by torch instead. Numbers are torch's, and so are the threads.
+Compiling takes some four seconds, once. Where there is no compiler, or it fails, or SACCADE_NATIVE=0 is set, everything
+is computed by torch instead. Numbers are torch's, and so are the threads.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import logging
 import os
 import platform
 import shlex
@@ -30,6 +31,7 @@ COMPILERS = ("c++", "g++", "clang++")
 # not -ffast-math: loading the library would change torch's arithmetic, and a row's sums would depend on its neighbours
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
 PATIENCE = 120  # seconds for a compiler
+LOG = logging.getLogger(__name__)
 # logits of a loss that exist at a time: tables of many rows are read seldom, those of few stay in the caches
 MOST_ROWS, LEAST_ROWS, LOGITS_AT_ONCE = 384, 48, 1 << 24
 
@@ -136,17 +138,27 @@ def library() -> ctypes.CDLL | None:
 
 
 def _compiled(compiler: str) -> Path:
-    """The library's file: named by all that it depends on, and complete from the moment it is there."""
+    """The library's file: named by all that it depends on, and complete from the moment it is there. A compiler that
+    failed is not tried again: what it said lies in its place."""
     sources = [file.read_bytes() for file in sorted((*SOURCES.glob("*.h"), *SOURCES.glob("*.cpp")))]
     of = "\n".join([*FLAGS, compiler, platform.machine(), *platform.libc_ver(), _processor()])
     name = hashlib.blake2b(b"".join((*sources, of.encode())), digest_size=10).hexdigest()
-    file = _cache() / f"native-{name}.so"
+    file, failed = (_cache() / f"native-{name}.{kind}" for kind in ("so", "failed"))
+    if failed.exists():
+        raise RuntimeError(f"{failed}: {compiler} failed before")
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
+        LOG.info("compiling code for this processor, once: some seconds")
         with tempfile.TemporaryDirectory(dir=file.parent) as place:
             made = Path(place) / file.name
             command = [*shlex.split(compiler), *FLAGS, str(SOURCES / "native.cpp"), "-o", str(made)]
-            subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=PATIENCE)
+            try:
+                subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=PATIENCE)
+            except subprocess.SubprocessError as error:
+                told = getattr(error, "stderr", None) or b""
+                failed.write_bytes(f"{error}\n".encode() + told)
+                LOG.info("that failed, so torch computes; why is in %s: delete it for another try", failed)
+                raise
             made.replace(file)
     return file
 

@@ -360,14 +360,30 @@ def test_another_processor_gets_code_of_its_own(monkeypatch: pytest.MonkeyPatch,
     assert len(commands) == 2
 
 
-@pytest.mark.parametrize("compiler", ["false", "no-such-compiler"])
-def test_a_compiler_that_fails_leaves_nothing_and_torch_computes(
-    compiler: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_compiler_that_is_not_there_leaves_nothing_and_torch_computes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     compilers(monkeypatch, tmp_path)
-    monkeypatch.setenv("CXX", compiler)
+    monkeypatch.setenv("CXX", "no-such-compiler")
     assert native.library.__wrapped__() is None
     assert list((tmp_path / "saccade").iterdir()) == []
+
+
+def test_a_compiler_that_fails_is_tried_once_and_its_reason_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    commands = compilers(monkeypatch, tmp_path)
+    monkeypatch.setenv("CXX", f"{COMPILER} --no-such-option")
+    with caplog.at_level("INFO", "saccade"):
+        assert native.library.__wrapped__() is None
+        assert native.library.__wrapped__() is None
+    assert len(commands) == 1
+    (reason,) = (tmp_path / "saccade").iterdir()
+    assert "--no-such-option" in reason.read_text()
+    assert "compiling" in caplog.text and str(reason) in caplog.text
+    reason.unlink()
+    assert native.library.__wrapped__() is None
+    assert len(commands) == 2
 
 
 def test_a_place_where_nothing_can_be_kept_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
