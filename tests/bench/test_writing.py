@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from saccade.bench import peers, writing
@@ -29,7 +30,7 @@ def test_every_tool_translates_in_every_place(tmp_path, small: None) -> None:
     race = json.loads((tmp_path / "race.json").read_text())
     places = [(speed["sequences"], speed["beam"], speed["contestant"]) for speed in race["speeds"]]
     assert places == [(*place, name) for place in ((1, 1), (1, 4), (32, 1), (32, 4)) for name in CONTESTANTS]
-    assert all(speed["tokens"] > 0 and speed["threads"] >= 1 for speed in race["speeds"])
+    assert all(speed["tokens"] >= speed["median"] > 0 and speed["threads"] >= 1 for speed in race["speeds"])
     assert set(race["settings"]["peers"]) == {"CTranslate2", "Hugging Face"} and race["circumstances"]["torch"]
 
 
@@ -56,6 +57,18 @@ def test_a_language_model_goes_on_with_every_tool() -> None:
     race = writing.generate(sequences=(2,), prompt=3, tokens=4, rounds=1, **small)
     too = ["llama.cpp float32", "llama.cpp int8"] if "llama.cpp" in race.settings["peers"] else []
     assert [speed.contestant for speed in race.speeds] == CONTESTANTS + too
+
+
+def test_the_table_says_how_much_ours_is_of_the_best_other_and_how_rounds_differ(capsys) -> None:
+    figures = {"saccade float32": (300.0, 240.0), "saccade int8": (90.0, 90.0), "CTranslate2 float32": (200.0, 190.0)}
+    speeds = tuple(writing.Speed("tiny", 1, 4, name, *both, threads=2) for name, both in figures.items())
+    Console(width=80).print(writing.to_table(writing.Race(speeds, {}, {})))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[-3:] == [
+        ["x", "best", "float32", "1.50"],
+        ["x", "best", "int8", "-"],
+        "median behind best 20%".split(),
+    ]
 
 
 def test_a_vocabulary_made_of_nothing_has_as_many_pieces_as_asked() -> None:
