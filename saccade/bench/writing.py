@@ -148,8 +148,8 @@ def _raced(
         mine = ((timing.best, timing.median, number) for (its, number), timing in timings.items() if its == name)
         best, median, number = min(mine)
         threads = [*_thread_counts(), *_thread_counts()[-1:]][number]  # a third way has all of them, too
-        speeds = (sequences * tokens / seconds for seconds in (best, median))
-        yield Speed(size, sequences, beam, str(name), *speeds, threads)
+        written = sequences * tokens
+        yield Speed(size, sequences, beam, str(name), written / best, written / median, threads)
 
 
 @dataclass(frozen=True)
