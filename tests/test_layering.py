@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "config": {"config", "errors"},
     "data": {"data", "config", "errors"},
     "models": {"models", "modality", "nn", "config", "errors"},
-    "decode": {"decode", "nn.cache", "nn.native", "errors"},
+    "decode": {"decode", "nn.cache", "nn.choice", "errors"},
     "maps": {"maps", "nn.attention", "errors"},
     "metrics": {"metrics", "errors"},
     "tasks": {"metrics", "modality", "tasks", "models", "nn", "data", "decode", "maps", "config", "errors"},

@@ -218,7 +218,16 @@ def _ours(model: Any, tokens: int, threads: int) -> Make:
         def work() -> object:
             past = model.begin(model.encode(source), tokens)
             limits = [tokens] * len(source)
-            return search(model.step, past, start=START, end=END, limits=limits, method=method, rules=rules)
+            return search(
+                model.step,
+                past,
+                start=START,
+                end=END,
+                limits=limits,
+                method=method,
+                rules=rules,
+                stretch=model.stretch,
+            )
 
         return with_threads(threads, work)
 
@@ -250,7 +259,8 @@ def _going_on(model: Any, tokens: int, threads: int) -> Make:
         def work() -> object:
             past = prefilled(model, [row[:-1] for row in rows], tokens)
             start, rules = [row[-1] for row in rows], [never([END])]
-            return search(model.step, past, start=start, end=END, limits=[tokens] * len(rows), rules=rules)
+            limits = [tokens] * len(rows)
+            return search(model.step, past, start=start, end=END, limits=limits, rules=rules, stretch=model.stretch)
 
         return with_threads(threads, work)
 

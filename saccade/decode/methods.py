@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from saccade.errors import SaccadeError
-from saccade.nn.native import Continuations, continuations
+from saccade.nn.choice import Continuations, Stretch, continuations
 
 Path = tuple[Any, int, float] | None  # the path before, a token and its log-probability; None: nothing is written
 
@@ -73,6 +73,15 @@ class Live:
             [found.score[way] for way in chosen],
         )
 
+    def along(self, stretch: Stretch) -> Live:
+        """After all steps of a stretch but the last, in which each row of a sentence went on with one of its rows."""
+        path, answer = self.path, self.answer
+        for rows, words, log_p in stretch.notes:
+            path = list(zip([path[row] for row in rows], words, log_p, strict=True))
+            answer = [answer[row] for row in rows]
+        written = self.written + len(stretch.notes)
+        return Live(self.width, written, self.sentence, answer, path, list(stretch.score))
+
     def continued(self, log_p: Tensor, rows: Sequence[Sequence[int]], tokens: Sequence[Sequence[int]]) -> Continuations:
         """What is to be known of these continuations, (B, k) of each."""
         row, word = ([number for of_sentence in each for number in of_sentence] for each in (rows, tokens))
@@ -91,10 +100,15 @@ class Method(Protocol):
     @property
     def best(self) -> int: ...
 
+    @property
+    def ways(self) -> int | None:
+        """How many of the best ways to go on are looked at in each sentence; None where the best are not all."""
+
     def candidates(self, live: Live, log_p: Tensor) -> Continuations:
         """From log_p (R, V), forbidden ones -inf, to what may follow in each sentence, best first."""
 
-    def rank(self, score: float, length: int) -> float: ...
+    def rank(self, score: float, length: int) -> float:
+        """By what ended hypotheses are compared: the score times what its length makes of it."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +117,7 @@ class Greedy:
 
     width: int = field(default=1, init=False)
     best: int = field(default=1, init=False)
+    ways: int = field(default=1, init=False)
 
     def candidates(self, live: Live, log_p: Tensor) -> Continuations:
         return continuations(log_p, live.score, 1, each=1, count=1)
@@ -127,10 +142,14 @@ class Beam:
         if self.width < 1 or not 1 <= self.best <= self.width:
             raise SaccadeError(f"a beam needs 1 <= best <= width; got best={self.best}, width={self.width}")
 
+    @property
+    def ways(self) -> int:
+        """Each hypothesis can end in one way only, so twice the width leaves enough that go on."""
+        return 2 * self.width
+
     def candidates(self, live: Live, log_p: Tensor) -> Continuations:
-        # each hypothesis can end in one way only, so twice the width leaves enough that go on
-        each = min(2 * self.width, log_p.shape[1])
-        return continuations(log_p, live.score, live.width, each=each, count=min(2 * self.width, live.width * each))
+        each = min(self.ways, log_p.shape[1])
+        return continuations(log_p, live.score, live.width, each=each, count=min(self.ways, live.width * each))
 
     def rank(self, score: float, length: int) -> float:
         return score / ((5 + length) / 6) ** self.length_penalty
@@ -170,6 +189,10 @@ class Sample:
     @property
     def best(self) -> int:
         return self.answers
+
+    @property
+    def ways(self) -> None:
+        """Any may be drawn."""
 
     def candidates(self, live: Live, log_p: Tensor) -> Continuations:
         first = live.written == 0  # one row per sentence, from which every answer starts

@@ -18,7 +18,7 @@ from torch import Tensor
 from saccade.decode.methods import Beam, Live
 from saccade.decode.rules import Rule
 from saccade.errors import SaccadeError
-from saccade.nn.native import Continuations
+from saccade.nn.choice import Continuations
 
 Way = tuple[int, int]  # the row of a hypothesis, and a token that may follow
 
@@ -108,6 +108,10 @@ class Including:
     @property
     def best(self) -> int:
         return self.beam.best
+
+    @property
+    def ways(self) -> None:
+        """Not only the best ways lead to phrases."""
 
     def rank(self, score: float, length: int) -> float:
         return self.beam.rank(score, length)

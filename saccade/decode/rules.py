@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -18,15 +20,32 @@ class Rule(Protocol):
     def __call__(self, live: Live, log_p: Tensor) -> None: ...
 
 
+@dataclass(frozen=True)
+class Never:
+    """Some tokens are not written, by no hypothesis: or not before there are so many."""
+
+    tokens: Sequence[int]
+    before: float = math.inf
+
+    def __call__(self, live: Live, log_p: Tensor) -> None:
+        if live.written < self.before:
+            table = _table(log_p)
+            for token in self.tokens:
+                table[:, token] = -torch.inf
+
+    def lasts(self, written: int) -> float:
+        """For how many more steps it says the same."""
+        return self.before - written if written < self.before else math.inf
+
+
 def never(forbidden: Sequence[int]) -> Rule:
     """Some tokens are never written: padding, the start."""
+    return Never(forbidden)
 
-    def rule(live: Live, log_p: Tensor) -> None:  # noqa: ARG001
-        table = _table(log_p)
-        for token in forbidden:
-            table[:, token] = -torch.inf
 
-    return rule
+def minimum_length(tokens: int, end: int) -> Rule:
+    """No end before so many tokens."""
+    return Never([end], before=tokens)
 
 
 def prefix(beginnings: Sequence[Sequence[int]]) -> Rule:
@@ -40,16 +59,6 @@ def prefix(beginnings: Sequence[Sequence[int]]) -> Rule:
                 kept = table[row, token].item()
                 table[row] = -torch.inf
                 table[row, token] = kept
-
-    return rule
-
-
-def minimum_length(tokens: int, end: int) -> Rule:
-    """No end before so many tokens."""
-
-    def rule(live: Live, log_p: Tensor) -> None:
-        if live.written < tokens:
-            _table(log_p)[:, end] = -torch.inf
 
     return rule
 

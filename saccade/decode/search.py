@@ -20,12 +20,13 @@ import torch
 from torch import Tensor
 
 from saccade.decode.methods import Greedy, Live, Method, Path, walked
-from saccade.decode.rules import Rule
+from saccade.decode.rules import Never, Rule
 from saccade.errors import SaccadeError
 from saccade.nn.cache import Past
-from saccade.nn.native import Continuations
+from saccade.nn.choice import Asked, Continuations, Stretch
 
 Step = Callable[[Tensor, Past], tuple[Tensor, Past]]  # tokens (R, t), past -> log-probabilities (R, V), past
+Stretching = Callable[[Past, Asked], tuple[Stretch, Past] | None]
 Stop = Callable[[Sequence[int]], bool]
 Stopped = Literal["eos", "stop", "length", "constraint"]
 
@@ -56,12 +57,14 @@ def search(
     rules: Sequence[Rule] = (),
     stop: Stop | None = None,
     tell: Callable[[Live], None] | None = None,
+    stretch: Stretching | None = None,
 ) -> list[list[Hypothesis]]:
     """The best hypotheses of each sentence, best first; those that ended come before those that were cut.
 
     `past` holds one row per sentence; what `step` returns is the search's own, to be written over; `start` is the token
     before an answer, one for all or one for each; `limits` says how many tokens each may have. `stop` says of an answer
-    so far whether it ends here. `tell` is called with the hypotheses that go on after a step.
+    so far whether it ends here. `tell` is called with the hypotheses that go on after a step. `stretch` takes several
+    steps at once where it can, as long as the best go on and nothing else happens.
     """
     method = method or Greedy()
     count, device = len(past.position), past.position.device
@@ -72,12 +75,17 @@ def search(
     last = [start] * count if isinstance(start, int) else list(start)
     while live.score:
         # what the model says, what the rules leave of it, what the method makes of that
-        tokens = torch.from_numpy(np.array(last)[:, None])
-        log_p, past = step(tokens if device.type == "cpu" else tokens.to(device), past)
-        for rule in rules:
-            rule(live, log_p)
-        found = method.candidates(live, log_p)
-        del log_p  # the next step's takes its place: new memory for a large table costs a tenth of a step
+        asked = None if stretch is None else _asked(live, last, ledgers, rules, end, one_step=bool(stop or tell))
+        taken = None if asked is None or stretch is None else stretch(past, asked)
+        if taken is not None:
+            live, found, past = live.along(taken[0]), taken[0].found, taken[1]
+        else:
+            tokens = torch.from_numpy(np.array(last)[:, None])
+            log_p, past = step(tokens if device.type == "cpu" else tokens.to(device), past)
+            for rule in rules:
+                rule(live, log_p)
+            found = method.candidates(live, log_p)
+            del log_p  # the next step's takes its place: new memory for a large table costs a tenth of a step
         _require_numbers(found, live)
         _note_dead_ends(found, live, ledgers)
 
@@ -98,6 +106,21 @@ def search(
         past = past.select(rows)
         past = past if len(kept) == len(going) else past.keep(kept)
     return [ledger.best() for ledger in ledgers]
+
+
+def _asked(
+    live: Live, last: Sequence[int], ledgers: Sequence[Ledger], rules: Sequence[Rule], end: int, *, one_step: bool
+) -> Asked | None:
+    """What has to be known to go on until something may end; None where rules or the method have a say in each step."""
+    method = ledgers[0].method
+    lasting = [rule for rule in rules if isinstance(rule, Never)]
+    if method.ways is None or len(lasting) < len(rules):
+        return None
+    forbidden = [token for rule in lasting if live.written < rule.before for token in rule.tokens]
+    own = [ledgers[sentence] for sentence in live.sentence[:: live.width]]
+    left = min([ledger.limit for ledger in own]) - live.written
+    steps = 1 if one_step or live.width < method.width else min([left, *(rule.lasts(live.written) for rule in lasting)])
+    return Asked(last, live.score, len(own), method.ways, end, forbidden, [ledger.bar for ledger in own], int(steps))
 
 
 def _filled(ways: list[int], width: int) -> list[int]:
@@ -121,13 +144,23 @@ class Ledger:
         hypothesis = Hypothesis(tuple(tokens), rank, tuple(token_scores), stopped)
         (self.ended if stopped in ("eos", "stop") else self.cut).append(hypothesis)
 
+    @property
+    def worst(self) -> float:
+        """The rank to beat: of the last that would be answered, if there are enough."""
+        if len(self.ended) < self.method.best:
+            return -math.inf
+        return sorted((each.score for each in self.ended), reverse=True)[self.method.best - 1]
+
+    @property
+    def bar(self) -> float:
+        """A score, or a hair above it, that what goes on must have to be ranked higher in the end."""
+        worst = self.worst
+        score = worst / self.method.rank(1.0, self.limit + 1)
+        return score if math.isinf(score) else score + 1e-9 * abs(score)
+
     def done(self, live: list[float]) -> bool:
         """Whether nothing that may come of the live scores can change the best."""
-        if not live:
-            return True
-        if len(self.ended) < self.method.best:
-            return False
-        worst = sorted((each.score for each in self.ended), reverse=True)[self.method.best - 1]
+        worst = self.worst
         return all(self.method.rank(score, self.limit + 1) <= worst for score in live)
 
     def best(self) -> list[Hypothesis]:

@@ -92,6 +92,11 @@ class OwnCells(Cells):
         self.cell = past.position
 
     @property
+    def steps_ahead(self) -> int:
+        """How many steps there is room for, this one included."""
+        return len(self.kept) - self.first
+
+    @property
     def reads_at_once(self) -> bool:
         """Not where their tables would be large."""
         return self.causal and self.steps <= LONGEST and self.steps * len(self.position) <= AT_MOST
@@ -174,6 +179,11 @@ class SharedCells(Cells):
     def unfold(self, x: Tensor) -> Tensor:
         """(B, H, W t, K) -> (B W, H, t, K)."""
         return x if self.width == 1 else x.unflatten(2, (self.width, self.steps)).transpose(1, 2).flatten(0, 1)
+
+    @property
+    def steps_ahead(self) -> int:
+        """How many steps there is room for, this one included."""
+        return (len(self.kept) - self.first) // self.width
 
     def advanced(self, past: Past, steps: int) -> Past:
         used = past.used + steps

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import sys
+from array import array
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from saccade.nn import native
 from saccade.nn.cache import KeyValues, capacity_for
+from saccade.nn.choice import Asked, Notebook, Stretch
 from saccade.nn.layers import ACTIVATIONS, Embedding, Residual
 from saccade.nn.native import Block, NativeLinear, Norm, Step, pointer
 from saccade.nn.packed import PackedLinear
@@ -73,7 +75,7 @@ class NativeStep:
         self.embedding, self.table = embedding, embedding.embedding.weight.detach().contiguous()
         self.places: Tensor | None = None
         self.reach = 0  # as far as these places are known; none are needed: without an end
-        self.step = made.transformer_step
+        self.step, self.steps = made.transformer_step, made.transformer_stretch
         self.blocks = (Block * len(blocks))(*map(_block, blocks))
         self.last = None if norm is None else _norm(norm)
         first = blocks[0]
@@ -106,13 +108,12 @@ class NativeStep:
     ) -> Tensor:
         """Tokens (R, t), all before `longest`, each a row of the step -> states (R, t, D), or (R, 1) -> what `predict`
         makes of them: log-probabilities (R, V)."""
-        kept, at = cells.kept, cells.position
+        at = cells.position
         if tokens.numel() != len(at) or not tokens.is_cpu:
             told = f"{tuple(tokens.shape)} tokens on {tokens.device}"
             raise ValueError(f"{told} do not fit a past of {len(at)} rows on the processor")
         known, x = longest <= self.reach or self._reaches(longest), None
-        step = Step.from_buffer_copy(self.common)
-        step.rows, step.sentences, step.at = len(at), kept.rows, at.data_ptr()
+        step = self._step(memory, cells, at)
         if known:
             tokens = tokens.long().contiguous()
             step.tokens = tokens.data_ptr()
@@ -124,21 +125,48 @@ class NativeStep:
             y = AGAIN.room(step.rows, predict.outputs)
             step.predict, step.log_p = predict.address, y.data_ptr()
         step.x = pointer(x)
+        if not self.step(self.blocks, ctypes.byref(step), torch.get_num_threads()):
+            self.embedding.embedding(tokens, at.view(tokens.shape))  # which says what is wrong with them
+        return y
+
+    def stretch(
+        self,
+        memory: KeyValues | None,
+        cells: Cells,
+        longest: int,
+        predict: NativeLinear,
+        asked: Asked,
+    ) -> Stretch | None:
+        """Steps of a search, all before `longest`; None where tables do not know their places, or a token."""
+        at, steps = cells.position, asked.steps
+        known = longest <= self.reach or self._reaches(longest)
+        if not known or len(asked.token) != len(at) or not all(0 <= word < predict.outputs for word in asked.forbidden):
+            return None
+        step = self._step(memory, cells, at if self.positions is None else at + torch.arange(steps)[:, None])
+        notebook = Notebook(asked, predict.outputs, None if cells.seen is None else cells.filled)
+        tokens, log_p = array("q", asked.token), AGAIN.room(step.rows, predict.outputs)
+        step.tokens, step.predict, step.log_p = tokens.buffer_info()[0], predict.address, log_p.data_ptr()
+        given = ctypes.byref(step), ctypes.byref(notebook.given)
+        taken = self.steps(self.blocks, *given, torch.get_num_threads())
+        return notebook.read(taken) if taken else None
+
+    def _step(self, memory: KeyValues | None, cells: Cells, at: Tensor) -> Step:
+        """A step over these cells that turns queries and keys by the angles of `at`; it holds what it points to."""
+        kept, step = cells.kept, Step.from_buffer_copy(self.common)
+        step.rows, step.sentences, step.at = len(cells.position), kept.rows, cells.position.data_ptr()
         step.keys, step.values = kept.key.data_ptr(), kept.value.data_ptr()
         step.capacity, step.filled = len(kept), cells.filled
         step.cell, step.sees = cells.cell.data_ptr(), pointer(cells.seen)
         if self.positions is not None:
-            sine, cosine = (wave.float().contiguous() for wave in self.positions.waves(at))
-            step.sine, step.cosine = sine.data_ptr(), cosine.data_ptr()
+            step.waves = [wave.float().contiguous() for wave in self.positions.waves(at)]
+            step.sine, step.cosine = map(pointer, step.waves)
         if memory is not None:
-            real = None if memory.mask is None else memory.mask.contiguous()
+            step.mask = None if memory.mask is None else memory.mask.contiguous()
             step.memory_keys, step.memory_values = memory.key.data_ptr(), memory.value.data_ptr()
             step.cells = len(memory)
             step.sentence_stride, step.head_stride, step.cell_stride, _ = memory.key.stride()
-            step.real = pointer(real)
-        if not self.step(self.blocks, ctypes.byref(step), torch.get_num_threads()):
-            self.embedding.embedding(tokens, at.view(tokens.shape))  # which says what is wrong with them
-        return y
+            step.real = pointer(step.mask)
+        return step
 
     def _reaches(self, longest: int) -> bool:
         """Whether tables know all places before `longest`, which steps are then told."""

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from saccade.nn.cache import Past
+from saccade.nn.choice import Asked, Stretch
 from saccade.nn.layers import Output, xavier
 from saccade.nn.native import log_probabilities
 
@@ -67,6 +68,11 @@ def _predicted(decoder: Any, output: nn.Module, tokens: Tensor, past: Past) -> t
     return log_probabilities(output(states[:, -1])), past
 
 
+def _stretched(decoder: Any, output: nn.Module, past: Past, asked: Asked) -> tuple[Stretch, Past] | None:
+    """Steps of a search as long as nothing ends; None where the decoder has no way to take several at once."""
+    return decoder.stretch(output, past, asked) if hasattr(decoder, "stretch") else None
+
+
 class EncoderDecoder(nn.Module):
     """p(y | x) = prod_t p(y_t | y_<t, memory of x): translation, captioning, transcription."""
 
@@ -87,6 +93,9 @@ class EncoderDecoder(nn.Module):
     def step(self, tokens: Tensor, past: Past) -> tuple[Tensor, Past]:
         """Log-probabilities (R, V) of what follows the new tokens (R, t)."""
         return _predicted(self.decoder, self.output, tokens, past)
+
+    def stretch(self, past: Past, asked: Asked) -> tuple[Stretch, Past] | None:
+        return _stretched(self.decoder, self.output, past, asked)
 
 
 class Ensemble(nn.Module):
@@ -114,6 +123,9 @@ class Ensemble(nn.Module):
         log_p = torch.stack([its for its, _ in found])  # (members, R, V)
         return log_p.logsumexp(0) - math.log(len(found)), self._joined([part for _, part in found])
 
+    def stretch(self, past: Past, asked: Asked) -> None:
+        """They have to agree at every step."""
+
     @staticmethod
     def _joined(pasts: list[Past]) -> Past:
         return replace(pasts[0], state=tuple(p.state for p in pasts), memory=tuple(p.memory for p in pasts))
@@ -135,6 +147,9 @@ class LanguageModel(nn.Module):
     def step(self, tokens: Tensor, past: Past) -> tuple[Tensor, Past]:
         """Log-probabilities (R, V) of what follows the new tokens (R, t)."""
         return _predicted(self.decoder, self.output, tokens, past)
+
+    def stretch(self, past: Past, asked: Asked) -> tuple[Stretch, Past] | None:
+        return _stretched(self.decoder, self.output, past, asked)
 
     def _nothing(self, rows: int) -> Memory:
         return Memory.nothing(rows, self.output.weight)

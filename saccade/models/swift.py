@@ -7,6 +7,7 @@ one product, the cells of all layers in one tensor, and only filled ones are loo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -17,6 +18,7 @@ from saccade.models.native_step import NativeStep, SwiftEmbedding, has_native_st
 from saccade.models.shapes import Memory
 from saccade.nn.attention import Attention, check_mask, fused
 from saccade.nn.cache import KeyValues, Past
+from saccade.nn.choice import Asked, Stretch
 from saccade.nn.layers import FeedForward, Residual
 from saccade.nn.packed import PackedOutput, Precision, joint
 from saccade.nn.positions import Rotary
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from saccade.models.transformer import TransformerDecoder
 
 MOST_ROOM = 256  # cells that a text's cache begins with; more are made when they are needed
+LONGEST_STRETCH = 16  # steps without a look at the keyboard
 
 
 def is_plain(block: Block, *, causal: bool = True) -> bool:
@@ -212,6 +215,23 @@ class SwiftDecoder(nn.Module):
             return None
         cells, others = self._cells(past, 1)
         return self.native(tokens, others, cells, past.used + 1, its), cells.advanced(past, 1)
+
+    def stretch(self, output: nn.Module, past: Past, asked: Asked) -> tuple[Stretch, Past] | None:
+        """Steps of a search as long as nothing ends, where they take one call."""
+        its = output.linear.native if isinstance(output, PackedOutput) else None
+        if self.native is None or its is None:
+            return None
+        cells, others = self._cells(past, 1)
+        if (
+            cells.kept.rows != asked.sentences
+        ):  # hypotheses of a text have cells of their own, to be copied at each step
+            return None
+        asked = replace(asked, steps=min(asked.steps, cells.steps_ahead, LONGEST_STRETCH))
+        found = self.native.stretch(others, cells, past.used + asked.steps, its, asked)
+        if found is None:
+            return None
+        cells.seen = found.seen
+        return found, cells.advanced(past, found.steps)
 
     def _cells(self, past: Past, steps: int) -> tuple[OwnCells | SharedCells, KeyValues | None]:
         if past.memory is None:

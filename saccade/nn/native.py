@@ -16,7 +16,6 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from array import array
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -82,6 +81,25 @@ class Step(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("cell", "sees", "memory_keys", "memory_values")),
         *((name, ctypes.c_int64) for name in ("cells", "sentence_stride", "head_stride", "cell_stride")),
         *((name, ctypes.c_void_p) for name in ("real", "last", "predict", "log_p")),
+    )
+
+
+class Ways(ctypes.Structure):
+    """Where the best ways to go on are written."""
+
+    _fields_ = tuple((name, ctypes.c_void_p) for name in ("row", "word", "log_p", "score", "highest"))
+
+
+class Stretch(ctypes.Structure):
+    """Steps of a search in which nothing ends: what is read and written."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("steps", "each", "count", "end")),
+        ("forbidden", ctypes.c_void_p),
+        ("forbidden_count", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("bar", "score", "row", "word", "log_p")),
+        ("last", Ways),
+        ("sees", ctypes.c_void_p),
     )
 
 
@@ -177,17 +195,18 @@ def _processor() -> str:
 
 
 def _declared(made: ctypes.CDLL) -> ctypes.CDLL:
-    for name in ("panel", "lanes", "has_bytes", "has_pairs", "levels", "transformer_step"):
+    counting = "panel", "lanes", "has_bytes", "has_pairs", "levels", "transformer_step", "transformer_stretch"
+    for name in counting:
         getattr(made, name).restype = ctypes.c_int64
     for name in ("pack_floats", "pack_bytes"):
         getattr(made, name).argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
     made.apply.argtypes = [*[ctypes.c_void_p] * 3, ctypes.c_int64, ctypes.c_int64]
-    made.transformer_step.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]
+    made.transformer_step.argtypes = [*[ctypes.c_void_p] * 2, ctypes.c_int64]
+    made.transformer_stretch.argtypes = [*[ctypes.c_void_p] * 3, ctypes.c_int64]
     for name in ("cross_entropy", "short_attention"):
         getattr(made, name).argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
     made.log_softmax.argtypes = [ctypes.c_void_p, *[ctypes.c_int64] * 3]
-    pointers, numbers = [ctypes.c_void_p], [ctypes.c_int64]
-    made.continuations.argtypes = [*2 * pointers, *5 * numbers, *5 * pointers, *numbers]
+    made.continuations.argtypes = [*[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 5, ctypes.c_void_p, ctypes.c_int64]
     for name in (
         "pack_floats",
         "pack_bytes",
@@ -237,7 +256,7 @@ def log_probabilities(logits: Tensor) -> Tensor:
     """log softmax over the last axis of (R, V), which may be written over the logits: in a large beam, where a second
     table of this size does not fit into the caches, that takes a tenth off the time of a step."""
     locked = logits.is_inference()  # torch would let no rule write to it
-    if locked or not _is_plain(logits) or (made := library()) is None:
+    if locked or not is_plain(logits) or (made := library()) is None:
         return logits.log_softmax(-1)
     made.log_softmax(logits.data_ptr(), *logits.shape, torch.get_num_threads())
     return logits
@@ -285,53 +304,8 @@ def cross_entropy(
     return RowLosses(smoothed, surprise, correct.sum(), tuple(gradients))
 
 
-class Continuations(NamedTuple):
-    """The best words to go on with, `ways` for each sentence, one sentence after the other: few numbers, of which much
-    is asked."""
-
-    ways: int
-    row: Sequence[int]  # (B ways,), of the hypothesis that goes on
-    word: Sequence[int]
-    log_p: Sequence[float]  # of the word ...
-    score: Sequence[float]  # ... and of all
-    highest: Sequence[float]  # (R,), log_p of each row's best word
-
-
-def continuations(log_p: Tensor, score: Sequence[float], width: int, *, each: int, count: int) -> Continuations:
-    """The `count` best of all ways to go on for each sentence, best first, NaN before all: a sentence has `width` rows
-    of log_p (R, V), which stand at these scores and offer their `each` best words. A single one is the first of its
-    equals."""
-    (rows, words), sentences = log_p.shape, len(score) // width
-    if rows != len(score) or each > words or count > width * each:
-        asked = f"{count} of {each} words of each of {width} rows for {len(score)} scores"
-        raise ValueError(f"log-probabilities {tuple(log_p.shape)} cannot give {asked}")
-    if not _is_plain(log_p) or (made := library()) is None:
-        return _continuations(log_p, score, sentences, each, count)
-    # arrays of Python's own are made and read in a tenth of the time of tensors
-    scores, room = array("d", score), bytes(8 * sentences * count)
-    row, word, own, total, highest = (*(array(kind, room) for kind in "qqdd"), scores[:])
-    sizes = sentences, width, words, each, count
-    at = (numbers.buffer_info()[0] for numbers in (row, word, own, total, highest))
-    made.continuations(log_p.data_ptr(), scores.buffer_info()[0], *sizes, *at, torch.get_num_threads())
-    return Continuations(count, row, word, own, total, highest)
-
-
-def _continuations(log_p: Tensor, score: Sequence[float], sentences: int, each: int, count: int) -> Continuations:
-    """The same by torch."""
-    scores = torch.tensor(score, dtype=torch.float64, device=log_p.device)
-    if each == 1:  # topk may take any of its equals
-        words = log_p.argmax(-1, keepdim=True)
-        own = log_p.gather(1, words)
-    else:
-        own, words = log_p.topk(each)  # (R, each)
-    total = (scores[:, None] + own).view(sentences, -1)  # (B, W each)
-    best, place = total.topk(count)
-    place = (place + torch.arange(sentences, device=place.device)[:, None] * total.shape[1]).flatten()  # in (R each)
-    found = place // each, words.flatten()[place], own.flatten()[place], best.flatten(), own[:, 0]
-    return Continuations(count, *(numbers.tolist() for numbers in found))
-
-
-def _is_plain(x: Tensor) -> bool:
+def is_plain(x: Tensor) -> bool:
+    """Whether our own code may read and write its numbers."""
     return x.device.type == "cpu" and x.dtype == torch.float32 and x.is_contiguous() and not x.requires_grad
 
 

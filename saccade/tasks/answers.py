@@ -33,6 +33,7 @@ from saccade.decode import (
 from saccade.errors import SaccadeError
 from saccade.models.shapes import Memory
 from saccade.nn.cache import Past
+from saccade.nn.choice import Asked, Stretch
 from saccade.tasks.base import Prediction
 
 AT_ONCE = 64  # answers searched together
@@ -45,6 +46,8 @@ class Writer(Protocol):
     def begin(self, memory: Memory, limit: int) -> Past: ...
 
     def step(self, tokens: Tensor, past: Past) -> tuple[Tensor, Past]: ...
+
+    def stretch(self, past: Past, asked: Asked) -> tuple[Stretch, Past] | None: ...
 
 
 def method_of(settings: DecodeSettings) -> Method:
@@ -123,7 +126,16 @@ def search_answers(
         # every input has its own draws, whatever else is in its part
         method = replace(plan.method, numbers=chunk) if isinstance(plan.method, Sample) else plan.method
         rules = [*plan.rules, prefix([plan.beginning] * len(chunk))] if plan.beginning else plan.rules
-        found = search(model.step, past, start=START, end=END, limits=allowed, method=method, rules=rules)
+        found = search(
+            model.step,
+            past,
+            start=START,
+            end=END,
+            limits=allowed,
+            method=method,
+            rules=rules,
+            stretch=model.stretch,
+        )
         for number, hypotheses in zip(chunk, found, strict=True):
             answers[number] = hypotheses
     return answers

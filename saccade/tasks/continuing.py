@@ -154,7 +154,8 @@ def _pass(
         method=how.method,
         rules=rules,
         stop=stops if how.stop else None,
-        tell=heard,
+        tell=None if tell is None else heard,
+        stretch=model.stretch,
     )
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from random import Random
 
 import pytest
 import torch
 from torch import Tensor
 
 from saccade.decode import Beam, Greedy, Hypothesis, Sample, never, no_repeat, rerank_by_coverage, search
+from saccade.decode.search import Ledger
 from saccade.errors import SaccadeError
 from saccade.nn.cache import Past
 
@@ -119,3 +121,15 @@ def test_early_stopping_keeps_an_overtaking_hypothesis(width: int) -> None:
     found = search(late, begun(), start=3, end=END, limits=[6], method=Beam(width, length_penalty=0.0))[0][0]
     assert found.tokens == (1, 2)
     assert found.log_probability == pytest.approx(math.log(0.8 * 0.99 * 0.99))
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.6, 1.4])
+def test_whatever_is_above_the_bar_of_a_sentence_can_still_be_the_best(penalty: float) -> None:
+    random = Random(3)
+    for _ in range(500):
+        ledger = Ledger(Beam(4, length_penalty=penalty), limit=random.randrange(1, 60))
+        assert ledger.bar == -math.inf
+        ledger.add((None, 5, -random.expovariate(0.2)), "eos")
+        bar = ledger.bar
+        assert not ledger.done([math.nextafter(bar, 0.0)])
+        assert ledger.done([bar - 1e-6 * abs(bar)])

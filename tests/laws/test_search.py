@@ -57,7 +57,17 @@ def found(
     source, mask = SOURCE[list(rows), :longest], lengths_mask([LENGTHS[row] for row in rows], longest)
     limits = limits or [LENGTHS[row] + 3 for row in rows]
     past = model.begin(model.encode(source, mask), max(limits))
-    return search(model.step, past, start=START, end=END, limits=limits, method=method, rules=rules, stop=stop)
+    return search(
+        model.step,
+        past,
+        start=START,
+        end=END,
+        limits=limits,
+        method=method,
+        rules=rules,
+        stop=stop,
+        stretch=model.stretch,
+    )
 
 
 @torch.no_grad()

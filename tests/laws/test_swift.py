@@ -50,7 +50,7 @@ def test_prompts_of_any_length_go_on_as_they_did(name: str, method: str) -> None
 
     def continued(model: nn.Module, method: Method) -> list[tuple[int, ...]]:
         past = prefilled(model, prompts, 20)
-        answers = search(model.step, past, start=START, end=END, limits=[20] * 4, method=method)
+        answers = search(model.step, past, start=START, end=END, limits=[20] * 4, method=method, stretch=model.stretch)
         return [each.tokens for hypotheses in answers for each in hypotheses]
 
     with torch.no_grad():
@@ -111,7 +111,10 @@ def test_answers_are_the_same_whoever_shares_the_work(
         for count in (1, 2, 3, 4):
             torch.set_num_threads(count)
             past = model.begin(model.encode(source, mask), 12)
-            answers.append(search(model.step, past, start=START, end=END, limits=limits, method=Beam(beam)))
+            found_now = search(
+                model.step, past, start=START, end=END, limits=limits, method=Beam(beam), stretch=model.stretch
+            )
+            answers.append(found_now)
     finally:
         torch.set_num_threads(threads)
     for found_by in answers[1:]:

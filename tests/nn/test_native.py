@@ -15,7 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from saccade.nn import native
-from saccade.nn.native import NativeLinear, RowLosses, continuations, cross_entropy, log_probabilities
+from saccade.nn.choice import continuations
+from saccade.nn.native import NativeLinear, RowLosses, cross_entropy, log_probabilities
 
 COMPILER = next(filter(None, map(shutil.which, native.COMPILERS)), "")
 

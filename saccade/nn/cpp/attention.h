@@ -99,7 +99,7 @@ static void each_head(const Team& team, const Step& step, Each each) {
 static void list_seen(const Team& team, const uint8_t* sees, long rows, long cells, Seen& seen) {
     const Share own = team.of(rows);
     for (long row = own.first; row < own.last; row++) {
-        int *cell = seen.cells.data() + row * cells, count = 0;
+        int *cell = seen.of(row), count = 0;
         for (long c = 0; c < cells; c++) {
             cell[count] = (int)c;
             count += sees[row * cells + c] != 0;
@@ -169,7 +169,9 @@ static void attend_whole(const Team& team, const Step& step, long layer, Room& r
     team.wait();
 }
 
-static void attend_self(const Team& team, const Step& step, long layer, Room& room, std::vector<float>& weights) {
+// `seen` lists what each row looks at, or is none: all up to its own.
+static void attend_self(const Team& team, const Step& step, long layer, const Seen* seen, Room& room,
+                        std::vector<float>& weights) {
     const long width = step.head_width, all = (step.heads + 2 * step.groups) * width;
     const long beam = step.rows / step.sentences;
     float* projected = room.projected.data();
@@ -194,8 +196,8 @@ static void attend_self(const Team& team, const Step& step, long layer, Room& ro
         float* query = projected + row * all + head * width;
         if (step.sine) turn(step, row, query);
         see(query, cells(step.keys, row, group), cells(step.values, row, group), width,
-            step.sees ? room.own.of(row, step.filled) : nullptr, step.sees ? room.own.counts[row] : step.cell[row] + 1,
-            (float)step.scale, width, weights.data(), room.context.data() + (row * step.heads + head) * width);
+            seen ? seen->of(row) : nullptr, seen ? seen->counts[row] : step.cell[row] + 1, (float)step.scale, width,
+            weights.data(), room.context.data() + (row * step.heads + head) * width);
     });
 }
 
@@ -206,7 +208,7 @@ static void attend_memory(const Team& team, const Step& step, long layer, Room& 
         const long sentence = row / beam;
         const long from = sentence * step.sentence_stride + (layer * step.heads + head) * step.head_stride;
         see(room.projected.data() + (row * step.heads + head) * width, step.memory_keys + from, step.memory_values + from,
-            step.cell_stride, step.real ? room.real.of(sentence, step.cells) : nullptr,
+            step.cell_stride, step.real ? room.real.of(sentence) : nullptr,
             step.real ? room.real.counts[sentence] : step.cells, (float)step.cross_scale, width, weights.data(),
             room.context.data() + (row * step.heads + head) * width);
     });

@@ -44,17 +44,20 @@ struct Step {
 // Numbers of the cells that each row may look at.
 struct Seen {
     std::vector<int> cells, counts;
+    long most;  // of a row
 
-    void make_room(long rows, long each) {
-        cells.resize(std::max<size_t>(cells.size(), rows * each));
+    void make_room(long rows, long cells_of_row) {
+        most = cells_of_row;
+        cells.resize(std::max<size_t>(cells.size(), rows * most));
         counts.resize(std::max<size_t>(counts.size(), rows));
     }
 
-    const int* of(long row, long each) const { return cells.data() + row * each; }
+    int* of(long row) { return cells.data() + row * most; }
+    const int* of(long row) const { return cells.data() + row * most; }
 };
 
 struct Room {
     std::vector<float> x, hidden, projected, context;
-    Seen own, real;
+    Seen own[2], real;  // of a step and of the one after it
     Quantised quantised;
 };

@@ -70,7 +70,8 @@ static void log_softmax(const Team& team, float* x, long rows, long width) {
 // What lies between the parts of a step, kept from one to the next.
 static thread_local Room room_of_thread;
 
-static void make_room(Room& room, Step& step) {
+// `filled`: cells of a sentence when all is done.
+static void make_room(Room& room, Step& step, long filled) {
     const long rows = step.rows, all = (step.heads + 2 * step.groups) * step.head_width;
     const long widest = std::max<long>({step.hidden, all, step.width});
     room.x.resize(std::max<size_t>(room.x.size(), step.x ? 0 : rows * step.width));
@@ -79,24 +80,44 @@ static void make_room(Room& room, Step& step) {
     room.projected.resize(std::max<size_t>(room.projected.size(), rows * widest));
     room.context.resize(std::max<size_t>(room.context.size(), rows * step.heads * step.head_width));
     room.quantised.make_room(rows, widest);
-    if (step.sees) room.own.make_room(rows, step.filled);
+    for (Seen& seen : room.own)
+        if (step.sees) seen.make_room(rows, filled);
     if (step.real) room.real.make_room(step.sentences, step.cells);
 }
 
-// `room` is the team's, and `own` where each thread has the rows that it takes care of itself.
-static void take(const Block* blocks, const Step& step, Room& room, Room& own, const Team& team) {
+// A thread's part of the work: which step it is, or of which sentences, and with whom it is shared. `room` is the team's,
+// and `own` where each thread has the rows that it takes care of itself.
+struct Part {
+    Step step;
+    long first_sentence;
+    Room &room, &own;
+    Team team;
+    int threads;  // of all parts
+};
+
+// What each row may look at, or none: all up to its own. Where all rows look at all cells, they need no lists.
+static const Seen* list_cells(const Part& part) {
+    const Step& step = part.step;
+    Room& room = part.room;
+    if (step.sees && !looks_at_all(step)) list_seen(part.team, step.sees, step.rows, step.filled, room.own[0]);
+    if (step.real) list_seen(part.team, step.real, step.sentences, step.cells, room.real);
+    return step.sees ? &room.own[0] : nullptr;
+}
+
+static void take(const Block* blocks, const Part& part, const Seen* seen) {
+    const Step& step = part.step;
+    const Team& team = part.team;
+    Room &room = part.room, &own = part.own;
     const long rows = step.rows;
     std::vector<float> weights(padded(std::max<long>(step.filled, step.cells), LANES));
     float *x = step.x, *hidden = own.hidden.data(), *projected = room.projected.data(), *context = room.context.data();
     const float* now = x;
-    if (step.sees && !looks_at_all(step)) list_seen(team, step.sees, rows, step.filled, room.own);
-    if (step.real) list_seen(team, step.real, step.sentences, step.cells, room.real);
     if (step.tokens) embed(team, step);
     for (long layer = 0; layer < step.layers; layer++) {
         const Block& block = blocks[layer];
         now = around(team, step, block.around_attention, block.pre, now, hidden, [&](const float* from, const float* add) {
             team.apply(*block.project, from, projected, rows);
-            attend_self(team, step, layer, room, weights);
+            attend_self(team, step, layer, seen, room, weights);
             team.apply(*block.output, context, x, rows, NONE, add);
         });
         if (block.ask)
@@ -124,8 +145,8 @@ static void take(const Block* blocks, const Step& step, Room& room, Room& own, c
         log_softmax(team, step.log_p, rows, step.predict->outputs);
     } else if (now != x) {
         team.wait();  // somebody may still read x for a norm
-        const Share part = team.of(rows * step.width);
-        std::copy(now + part.first, now + part.last, x + part.first);
+        const Share its = team.of(rows * step.width);
+        std::copy(now + its.first, now + its.last, x + its.first);
     }
 }
 
@@ -162,30 +183,42 @@ static bool is_small(const Block* blocks, const Step& step) {
     return bytes < CACHE;
 }
 
-// Whether all tokens have a row in the table: nothing is done where one has not. Of a small model every thread takes its
-// own of many sentences, and waits for nobody; otherwise they share out each table, which is read once that way.
-static bool run(const Block* blocks, const Step* given, int threads) {
+static bool knows_tokens(const Step& step) {
+    for (long row = 0; step.tokens && row < step.rows; row++)
+        if (step.tokens[row] < 0 || step.tokens[row] >= step.words) return false;
+    return true;
+}
+
+// Of a small model every thread takes its own of many sentences, and waits for nobody; otherwise they share out each
+// table, which is read once that way. `work` is done by each thread with its part.
+template <typename Work>
+static void share_out(const Block* blocks, Step step, long filled, int threads, Meeting& meeting, Work work) {
     constexpr long SENTENCES = 4, ROWS = 8;  // a thread's own, at least: few are shared out unevenly, or read too much
     constexpr long FEW = 4;  // rows
-    for (long row = 0; given->tokens && row < given->rows; row++)
-        if (given->tokens[row] < 0 || given->tokens[row] >= given->words) return false;
-    if (!given->rows) return true;
     Room& shared = room_of_thread;
-    Step step = *given;
     const bool many = step.sentences >= SENTENCES * threads && step.rows >= ROWS * threads;
     const bool apart = threads > 1 && many && is_small(blocks, step), few = step.rows <= FEW;
-    if (!apart) make_room(shared, step);
-    Meeting meeting;
+    if (!apart) make_room(shared, step, filled);
 #pragma omp parallel num_threads(threads)
     {
         const int thread = omp_get_thread_num(), all = omp_get_num_threads();
         Room& own = apart || few ? room_of_thread : shared;
-        Step its = apart ? part_of(step, share(step.sentences, thread, all)) : step;
-        if (apart || few) make_room(own, its);
+        const Share sentences = apart ? share(step.sentences, thread, all) : Share{0, step.sentences};
+        Step its = apart ? part_of(step, sentences) : step;
+        if (apart || few) make_room(own, its, filled);
         if (apart)
-            take(blocks, its, own, own, Team{0, 1, meeting, own.quantised});
+            work(Part{its, sentences.first, own, own, Team{0, 1, meeting, own.quantised}, all});
         else
-            take(blocks, its, shared, own, Team{thread, all, meeting, own.quantised, few});
+            work(Part{its, 0, shared, own, Team{thread, all, meeting, own.quantised, few}, all});
     }
+}
+
+// Whether all tokens have a row in the table: nothing is done where one has not.
+static bool take_step(const Block* blocks, const Step& step, int threads) {
+    if (!knows_tokens(step)) return false;
+    Meeting meeting;
+    if (step.rows)
+        share_out(blocks, step, step.filled, threads, meeting,
+                  [&](const Part& part) { take(blocks, part, list_cells(part)); });
     return true;
 }

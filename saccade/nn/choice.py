@@ -1,0 +1,145 @@
+"""What a search goes on with: the best ways after one step, or after a stretch of steps in which nothing ended."""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from saccade.nn import native
+from saccade.nn.native import Ways, is_plain, pointer
+
+
+class Continuations(NamedTuple):
+    """The best words to go on with, `ways` for each sentence, one sentence after the other: few numbers, of which much
+    is asked."""
+
+    ways: int
+    row: Sequence[int]  # (B ways,), of the hypothesis that goes on
+    word: Sequence[int]
+    log_p: Sequence[float]  # of the word ...
+    score: Sequence[float]  # ... and of all
+    highest: Sequence[float]  # (R,), log_p of each row's best word
+
+
+def continuations(log_p: Tensor, score: Sequence[float], width: int, *, each: int, count: int) -> Continuations:
+    """The `count` best of all ways to go on for each sentence, best first, NaN before all: a sentence has `width` rows
+    of log_p (R, V), which stand at these scores and offer their `each` best words. A single one is the first of its
+    equals."""
+    (rows, words), sentences = log_p.shape, len(score) // width
+    if rows != len(score) or each > words or count > width * each:
+        asked = f"{count} of {each} words of each of {width} rows for {len(score)} scores"
+        raise ValueError(f"log-probabilities {tuple(log_p.shape)} cannot give {asked}")
+    if not is_plain(log_p) or (made := native.library()) is None:
+        return _continuations(log_p, score, sentences, each, count)
+    scores, (found, ways) = array("d", score), _room(sentences, rows, count)
+    sizes = sentences, width, words, each, count
+    at = log_p.data_ptr(), _at(scores)
+    made.continuations(*at, *sizes, ctypes.addressof(ways), torch.get_num_threads())
+    return found
+
+
+def _continuations(log_p: Tensor, score: Sequence[float], sentences: int, each: int, count: int) -> Continuations:
+    """The same by torch."""
+    scores = torch.tensor(score, dtype=torch.float64, device=log_p.device)
+    if each == 1:  # topk may take any of its equals
+        words = log_p.argmax(-1, keepdim=True)
+        own = log_p.gather(1, words)
+    else:
+        own, words = log_p.topk(each)  # (R, each)
+    total = (scores[:, None] + own).view(sentences, -1)  # (B, W each)
+    best, place = total.topk(count)
+    place = (place + torch.arange(sentences, device=place.device)[:, None] * total.shape[1]).flatten()  # in (R each)
+    found = place // each, words.flatten()[place], own.flatten()[place], best.flatten(), own[:, 0]
+    return Continuations(count, *(numbers.tolist() for numbers in found))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What has to be known to go on without the search: R rows of B sentences, the same number of each."""
+
+    token: Sequence[int]  # (R,), the last of each row
+    score: Sequence[float]  # (R,)
+    sentences: int
+    ways: int  # of each sentence that are looked at
+    end: int  # the token that ends a hypothesis
+    forbidden: Sequence[int]  # tokens that may not follow
+    bar: Sequence[float]  # (B,): where no row has a higher score, a sentence may be over
+    steps: int  # at most
+
+
+class Stretch(NamedTuple):
+    """Steps after which the best ways of each sentence went on, one for each row, and the one after them."""
+
+    notes: Sequence[tuple[Sequence[int], Sequence[int], Sequence[float]]]  # row, word and log_p of each step, all (R,)
+    score: Sequence[float]  # (R,), before the last step ...
+    found: Continuations  # ... and what may follow it
+    seen: Tensor | None  # (R, S), cells that rows see after it
+
+    @property
+    def steps(self) -> int:
+        return len(self.notes) + 1
+
+
+class Notebook:
+    """Where our own code writes down what it did in a stretch, with so many words to choose from. Where rows see only
+    some of their sentence's cells, `filled` says how many there are in the first step."""
+
+    def __init__(self, asked: Asked, words: int, filled: int | None):
+        steps = asked.steps
+        self.rows, self.sentences, self.filled = len(asked.score), asked.sentences, filled
+        self.width = self.rows // self.sentences
+        each = min(asked.ways, words)
+        count = min(asked.ways, self.width * each)
+        self.found, ways = _room(self.sentences, self.rows, count)
+        self.score, self.notes = array("d", asked.score), _arrays("qqd", self.rows * (steps - 1))
+        self.read_only = array("q", asked.forbidden), array("d", asked.bar)
+        most = None if filled is None else self.rows * (filled + (steps - 1) * self.width)
+        self.sees = None if most is None else torch.empty(most, dtype=torch.bool)
+        self.given = native.Stretch(
+            steps=steps,
+            each=each,
+            count=count,
+            end=asked.end,
+            forbidden=_at(self.read_only[0]),
+            forbidden_count=len(asked.forbidden),
+            bar=_at(self.read_only[1]),
+            score=_at(self.score),
+            row=_at(self.notes[0]),
+            word=_at(self.notes[1]),
+            log_p=_at(self.notes[2]),
+            last=ways,
+            sees=pointer(self.sees),
+        )
+
+    def read(self, steps: int) -> Stretch:
+        """What was done in so many steps."""
+        edges = [(step * self.rows, (step + 1) * self.rows) for step in range(steps - 1)]
+        row, word, log_p = self.notes
+        notes = [(row[first:last], word[first:last], log_p[first:last]) for first, last in edges]
+        seen = None
+        if self.sees is not None and self.filled is not None:
+            seen = self.sees[: self.rows * (self.filled + (steps - 1) * self.width)].view(self.rows, -1)
+        return Stretch(notes, self.score, self.found, seen)
+
+
+def _room(sentences: int, rows: int, count: int) -> tuple[Continuations, Ways]:
+    """Empty continuations, and where they lie."""
+    row, word, log_p, score = _arrays("qqdd", sentences * count)
+    (highest,) = _arrays("d", rows)
+    found = Continuations(count, row, word, log_p, score, highest)
+    return found, Ways(*map(_at, (row, word, log_p, score, highest)))
+
+
+def _arrays(kinds: str, count: int) -> list[array[Any]]:
+    """Arrays of Python's own, which are made and read in a tenth of the time of tensors."""
+    return [array(kind, bytes(8 * count)) for kind in kinds]
+
+
+def _at(numbers: array[Any]) -> int:
+    return numbers.buffer_info()[0]

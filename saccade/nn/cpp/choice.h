@@ -1,0 +1,68 @@
+// What a search goes on with: the best words of each hypothesis, and of these the best ways of each sentence. NaN counts as
+// larger than all.
+#pragma once
+
+#include "threads.h"
+#include "vectors.h"
+
+template <typename Number>
+static bool before(Number a, Number b) {
+    return a > b || (a != a && b == b);
+}
+
+// The `count` largest of a row, largest first and of equals the first.
+static void largest(const float* line, long width, long count, float* best, int64_t* place) {
+    long found = 0;
+    const auto offer = [&](long i) {
+        if (found == count && !before(line[i], best[count - 1])) return;
+        long at = found < count ? found++ : count - 1;
+        for (; at > 0 && before(line[i], best[at - 1]); at--) best[at] = best[at - 1], place[at] = place[at - 1];
+        best[at] = line[i], place[at] = i;
+    };
+    long i = 0;
+    for (; i < std::min<long>(count, width); i++) offer(i);
+    for (; i + LANES <= width; i += LANES)  // few are larger than what was found
+        for (uint32_t bits = above(*(const Anywhere*)(line + i), best[count - 1]); bits; bits &= bits - 1)
+            offer(i + __builtin_ctz(bits));
+    for (; i < width; i++) offer(i);
+}
+
+// The best ways to go on, `count` for each sentence: of which row, with which word, its log-probability and that of all;
+// and the highest log-probability of each row.
+struct Ways {
+    int64_t *row, *word;
+    double *log_p, *score, *highest;
+};
+
+// How they are found: `width` rows of each sentence offer their `each` best words.
+struct Choice {
+    long width, each, count;
+    std::vector<float> best;  // (rows, each)
+    std::vector<int64_t> place;
+
+    Choice(long rows, long width, long each, long count)
+        : width(width), each(each), count(count), best(rows * each), place(rows * each) {}
+
+    // The first half, of one row.
+    void look_at(const float* log_p, long words, long row) {
+        largest(log_p, words, each, best.data() + row * each, place.data() + row * each);
+    }
+
+    // The second half, of one sentence whose rows have been looked at; best first and of equals the first.
+    void choose(const double* score, long sentence, const Ways& ways) const {
+        std::vector<long> next(width);  // of each row: how many of its words are taken
+        for (long i = sentence * count; i < (sentence + 1) * count; i++) {
+            long from = -1;
+            for (long w = 0; w < width; w++) {
+                if (next[w] == each) continue;
+                const long row = sentence * width + w;
+                const double sum = score[row] + best[row * each + next[w]];
+                if (from < 0 || before(sum, ways.score[i])) from = w, ways.score[i] = sum;
+            }
+            ways.row[i] = sentence * width + from;
+            const long at = ways.row[i] * each + next[from]++;
+            ways.word[i] = place[at], ways.log_p[i] = best[at];
+        }
+        for (long row = sentence * width; row < (sentence + 1) * width; row++) ways.highest[row] = best[row * each];
+    }
+};

@@ -1,0 +1,208 @@
+"""A search that takes several steps at once, as long as nothing ends, finds what one finds that asks after each."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from saccade.decode import Beam, Greedy, Hypothesis, Live, Method, Sample, minimum_length, never, no_repeat, search
+from saccade.errors import SaccadeError
+from saccade.models.shapes import EncoderDecoder, Ensemble, LanguageModel
+from saccade.nn import native
+from saccade.nn import packed as packing
+from saccade.nn.cache import Past
+from saccade.nn.choice import Asked, Stretch
+from saccade.nn.packed import Precision, packed
+from saccade.tasks.continuing import prefilled
+from tests.laws.models import LANGUAGE_MODELS, VOCABULARY, language_model, lengths_mask, sequence_model, tokens
+
+pytestmark = pytest.mark.skipif(
+    native.library() is None, reason="needs a compiler: only our own code takes several steps"
+)
+
+START, END, LIMIT = 1, 2, 30
+NAMES = ["transformer", "transformer post", "transformer modern", "transformer learned"]
+METHODS: dict[str, Method] = {
+    "greedy": Greedy(),
+    "beam of one": Beam(1),
+    "beam": Beam(3),
+    "several answers, no penalty": Beam(4, best=3, length_penalty=0.0),
+}
+
+
+@pytest.fixture(autouse=True)
+def packs_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However small: models as small as these would be left as they are."""
+    monkeypatch.setattr(packing, "LEAST", {"float32": 0, "int8": 0})
+    monkeypatch.setattr(packing, "LEAST_NATIVE", {"float32": 0, "int8": 0})
+
+
+class Watched:
+    """A model whose stretches are counted."""
+
+    def __init__(self, model: EncoderDecoder | LanguageModel):
+        self.model, self.taken, self.alone = model, list[int](), 0
+
+    def step(self, *given: Any) -> Any:
+        self.alone += 1
+        return self.model.step(*given)
+
+    def stretch(self, past: Past, asked: Asked) -> tuple[Stretch, Past] | None:
+        found = self.model.stretch(past, asked)
+        if found is not None:
+            self.taken.append(found[0].steps)
+        return found
+
+
+def begun(model: EncoderDecoder, sentences: int) -> Past:
+    source, mask = tokens(sentences, 7, seed=5), lengths_mask(([7, 3, 5, 1] * 9)[:sentences], 7)
+    return model.begin(model.encode(source, mask), LIMIT)
+
+
+def both(model: EncoderDecoder, sentences: int, **how: Any) -> tuple[list[list[Hypothesis]], ...]:
+    """With stretches and without."""
+    how = {"start": START, "end": END, "limits": [LIMIT - row % 3 for row in range(sentences)], **how}
+    ways = model.stretch, None
+    with torch.no_grad():
+        return tuple(search(model.step, begun(model, sentences), stretch=stretch, **how) for stretch in ways)
+
+
+def unlike_itself(model: EncoderDecoder) -> EncoderDecoder:
+    """Answers of several lengths: freshly drawn models say the same again and again."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.7)
+    return model
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("sentences", [1, 3, 17])
+@pytest.mark.parametrize("name", NAMES)
+def test_answers_scores_and_reasons_are_the_same_to_the_bit(
+    name: str, sentences: int, method: str, precision: Precision, threads: int
+) -> None:
+    model, before = packed(unlike_itself(sequence_model(name).float()), precision), torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        several, one = both(model, sentences, method=METHODS[method], rules=[never([0, START]), minimum_length(4, END)])
+    finally:
+        torch.set_num_threads(before)
+    assert several == one
+
+
+@pytest.mark.parametrize("method", ["greedy", "beam"])
+@torch.no_grad()
+def test_where_nothing_can_end_few_calls_do(method: str) -> None:
+    model, rules = packed(sequence_model("transformer").float()), [never([0, START]), minimum_length(LIMIT, END)]
+    watched = Watched(model)
+    how: Any = {"limits": [LIMIT] * 3, "method": METHODS[method], "rules": rules}
+    search(watched.step, begun(model, 3), start=START, end=END, stretch=watched.stretch, **how)
+    assert watched.alone == 0 and sum(watched.taken) == LIMIT
+    assert len(watched.taken) <= 4  # a beam's first step is one of its own; the others, as far as there is room
+
+
+@pytest.mark.parametrize("name", LANGUAGE_MODELS)
+@torch.no_grad()
+def test_texts_of_several_lengths_go_on_as_they_did(name: str) -> None:
+    model = packed(language_model(name).float())
+    prompts = [tokens(1, n, seed=n)[0].tolist() for n in (5, 1, 18, 5)]
+    found = [
+        search(model.step, prefilled(model, prompts, 20), start=START, end=END, limits=[20] * 4, stretch=stretch)
+        for stretch in (model.stretch, None)
+    ]
+    assert found[0] == found[1]
+
+
+@torch.no_grad()
+def test_hypotheses_of_a_text_are_asked_for_one_by_one() -> None:
+    model = packed(language_model("gpt").float())
+    watched = Watched(model)
+    past = prefilled(model, [[4, 5, 6]], 8)
+    search(watched.step, past, start=START, end=END, limits=[8], method=Beam(3), stretch=watched.stretch)
+    assert watched.taken[:1] == [1] and watched.alone > 0  # one row at first, then rows whose cells must be copied
+
+
+@torch.no_grad()
+def test_whoever_listens_hears_every_step() -> None:
+    model, heard = packed(sequence_model("transformer").float()), list[int]()
+
+    def tell(live: Live) -> None:
+        heard.append(live.written)
+
+    how: Any = {"limits": [9], "rules": [never([END])], "tell": tell, "stretch": model.stretch}
+    search(model.step, begun(model, 1), start=START, end=END, **how)
+    assert heard == list(range(1, 9))
+
+
+def test_a_text_to_stop_at_is_seen_when_it_is_written() -> None:
+    model = packed(unlike_itself(sequence_model("transformer").float()))
+
+    def stop(written: Sequence[int]) -> bool:
+        return len(written) == 3
+
+    several, one = both(model, 3, method=Beam(3), rules=[never([END])], stop=stop)
+    assert several == one
+    assert {each.stopped for hypotheses in several for each in hypotheses} == {"stop"}
+
+
+@pytest.mark.parametrize("method", [Greedy(), Sample(seed=3)])
+def test_rules_and_methods_that_have_a_say_in_each_step_are_asked(method: Method) -> None:
+    model = packed(unlike_itself(sequence_model("transformer").float()))
+    several, one = both(model, 3, method=method, rules=[never([END]), no_repeat(2)])
+    assert several == one
+    for hypotheses in several:
+        written = hypotheses[0].tokens
+        pairs = list(itertools.pairwise(written))
+        assert len(set(pairs)) == len(pairs)
+
+
+@torch.no_grad()
+def test_several_models_agree_at_every_step() -> None:
+    models = [packed(sequence_model(name).float()) for name in ("transformer", "transformer post")]
+    together = Ensemble(models)
+    assert together.stretch(begun(models[0], 1), Asked([START], [0.0], 1, 1, END, [], [-1.0], 9)) is None
+
+
+def test_numbers_that_are_none_are_refused_as_before() -> None:
+    model = sequence_model("transformer").float()
+    with torch.no_grad():
+        model.output.weight[5] = torch.nan
+    with pytest.raises(SaccadeError, match="produced NaN for sentence 0 after 0 tokens"):
+        both(packed(model), 2)
+
+
+@pytest.mark.parametrize("wrong", [{"rules": [never([VOCABULARY])]}, {"start": VOCABULARY}])
+def test_a_token_that_is_none_is_refused_as_before(wrong: dict[str, Any]) -> None:
+    with pytest.raises((IndexError, ValueError)):
+        both(packed(sequence_model("transformer").float()), 2, **wrong)
+
+
+@torch.no_grad()
+def test_learned_places_end_where_they_end() -> None:
+    model = packed(sequence_model("transformer learned").float())
+    with pytest.raises(ValueError, match="position 40 is beyond the table of 40 learned positions"):
+        search(
+            model.step, begun(model, 1), start=START, end=END, limits=[60], rules=[never([END])], stretch=model.stretch
+        )
+
+
+@torch.no_grad()
+def test_a_stretch_is_over_where_no_score_is_above_the_bar_of_its_sentence() -> None:
+    model = packed(sequence_model("transformer").float())
+
+    def taken(bars: list[float]) -> Stretch:
+        found = model.stretch(begun(model, 2), Asked([START] * 2, [0.0] * 2, 2, 1, END, [0, START, END], bars, 12))
+        assert found is not None
+        return found[0]
+
+    whole = taken([-float("inf")] * 2)
+    assert whole.steps == 12
+    scores = torch.tensor([log_p for _, _, log_p in whole.notes]).double().cumsum(0)[:, 1]
+    assert taken([-float("inf"), float(scores[4]) + 1e-6]).steps == 5
+    assert taken([-float("inf"), float(scores[4]) - 1e-6]).steps == 6
