@@ -10,19 +10,21 @@ static bool before(Number a, Number b) {
     return a > b || (a != a && b == b);
 }
 
-// The `count` largest of a row, largest first and of equals the first.
-static void largest(const float* line, long width, long count, float* best, int64_t* place) {
+// The `count` largest of a row, each less `shift`, largest first and of equals the first.
+static void largest(const float* line, float shift, long width, long count, float* best, int64_t* place) {
     long found = 0;
     const auto offer = [&](long i) {
-        if (found == count && !before(line[i], best[count - 1])) return;
+        const float number = line[i] - shift;
+        if (found == count && !before(number, best[count - 1])) return;
         long at = found < count ? found++ : count - 1;
-        for (; at > 0 && before(line[i], best[at - 1]); at--) best[at] = best[at - 1], place[at] = place[at - 1];
-        best[at] = line[i], place[at] = i;
+        for (; at > 0 && before(number, best[at - 1]); at--) best[at] = best[at - 1], place[at] = place[at - 1];
+        best[at] = number, place[at] = i;
     };
+    const Floats less = all_lanes(shift);
     long i = 0;
     for (; i < std::min<long>(count, width); i++) offer(i);
     for (; i + LANES <= width; i += LANES)  // few are larger than what was found
-        for (uint32_t bits = above(*(const Anywhere*)(line + i), best[count - 1]); bits; bits &= bits - 1)
+        for (uint32_t bits = above(*(const Anywhere*)(line + i) - less, best[count - 1]); bits; bits &= bits - 1)
             offer(i + __builtin_ctz(bits));
     for (; i < width; i++) offer(i);
 }
@@ -43,9 +45,9 @@ struct Choice {
     Choice(long rows, long width, long each, long count)
         : width(width), each(each), count(count), best(rows * each), place(rows * each) {}
 
-    // The first half, of one row.
-    void look_at(const float* log_p, long words, long row) {
-        largest(log_p, words, each, best.data() + row * each, place.data() + row * each);
+    // The first half, of one row: log-probabilities, or logits with the logarithm of their sum.
+    void look_at(const float* logits, float log_sum, long words, long row) {
+        largest(logits, log_sum, words, each, best.data() + row * each, place.data() + row * each);
     }
 
     // The second half, of one sentence whose rows have been looked at; best first and of equals the first.

@@ -56,7 +56,7 @@ void continuations(const float* log_p, const double* score, int64_t sentences, i
     const long rows = sentences * width;
     Choice choice(rows, width, each, count);
 #pragma omp parallel for num_threads(threads) if (rows * words > (1 << 16))
-    for (long row = 0; row < rows; row++) choice.look_at(log_p + row * words, words, row);
+    for (long row = 0; row < rows; row++) choice.look_at(log_p + row * words, 0.0f, words, row);
     for (long sentence = 0; sentence < sentences; sentence++) choice.choose(score, sentence, *ways);
 }
 

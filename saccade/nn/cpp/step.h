@@ -53,16 +53,22 @@ static void embed(const Team& team, const Step& step) {
     team.wait();
 }
 
+// log sum exp x
+static float log_sum_of(const float* x, long width) {
+    float largest = -INFINITY, total = 0.0f;
+#pragma omp simd reduction(max : largest)
+    for (long i = 0; i < width; i++) largest = x[i] > largest ? x[i] : largest;
+#pragma omp simd reduction(+ : total)
+    for (long i = 0; i < width; i++) total += exponential(x[i] - largest);
+    return largest + logf(total);
+}
+
 // x - log sum exp x, in place of x.
 static void log_softmax(const Team& team, float* x, long rows, long width) {
     const Share own = team.of(rows);
     for (long row = own.first; row < own.last; row++) {
-        float *line = x + row * width, largest = -INFINITY, total = 0.0f;
-#pragma omp simd reduction(max : largest)
-        for (long i = 0; i < width; i++) largest = line[i] > largest ? line[i] : largest;
-#pragma omp simd reduction(+ : total)
-        for (long i = 0; i < width; i++) total += exponential(line[i] - largest);
-        const float log_sum = largest + logf(total);
+        float* line = x + row * width;
+        const float log_sum = log_sum_of(line, width);
         for (long i = 0; i < width; i++) line[i] -= log_sum;
     }
 }
@@ -104,6 +110,7 @@ static const Seen* list_cells(const Part& part) {
     return step.sees ? &room.own[0] : nullptr;
 }
 
+// All blocks, up to the logits of what follows, where they are asked for.
 static void take(const Block* blocks, const Part& part, const Seen* seen) {
     const Step& step = part.step;
     const Team& team = part.team;
@@ -142,7 +149,6 @@ static void take(const Block* blocks, const Part& part, const Seen* seen) {
     }
     if (step.predict) {
         team.apply(*step.predict, now, step.log_p, rows);
-        log_softmax(team, step.log_p, rows, step.predict->outputs);
     } else if (now != x) {
         team.wait();  // somebody may still read x for a norm
         const Share its = team.of(rows * step.width);
@@ -219,6 +225,9 @@ static bool take_step(const Block* blocks, const Step& step, int threads) {
     Meeting meeting;
     if (step.rows)
         share_out(blocks, step, step.filled, threads, meeting,
-                  [&](const Part& part) { take(blocks, part, list_cells(part)); });
+                  [&](const Part& part) {
+                      take(blocks, part, list_cells(part));
+                      if (step.predict) log_softmax(part.team, part.step.log_p, part.step.rows, step.predict->outputs);
+                  });
     return true;
 }

@@ -70,9 +70,10 @@ static long take_stretch(const Block* blocks, const Step& given, const Stretch& 
         for (long number = 0;; number++) {
             take(blocks, part, seen);
             for (long row = rows.first; row < rows.last; row++) {
-                float* log_p = step.log_p + row * words;
-                for (long i = 0; i < stretch.forbidden_count; i++) log_p[stretch.forbidden[i]] = -INFINITY;
-                choice.look_at(log_p, words, first_row + row);
+                float* logits = step.log_p + row * words;
+                const float log_sum = log_sum_of(logits, words);
+                for (long i = 0; i < stretch.forbidden_count; i++) logits[stretch.forbidden[i]] = -INFINITY;
+                choice.look_at(logits, log_sum, words, first_row + row);
             }
             team.wait();
             for (long own = sentences.first; own < sentences.last; own++) {
