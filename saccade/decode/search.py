@@ -91,7 +91,7 @@ def search(
 
         # who ends, who goes on, whose sentence is done
         going = _sort_out(found, live, ledgers, end, stop)
-        kept = [number for number, ways in enumerate(going) if ways]
+        kept = _kept(going)
         if not kept:  # all is said
             break
         width = max(len(going[number]) for number in kept)
@@ -121,6 +121,13 @@ def _asked(
     left = min([ledger.limit for ledger in own]) - live.written
     steps = 1 if one_step or live.width < method.width else min([left, *(rule.lasts(live.written) for rule in lasting)])
     return Asked(last, live.score, len(own), method.ways, end, forbidden, [ledger.bar for ledger in own], int(steps))
+
+
+def _kept(going: list[list[int]]) -> list[int]:
+    """The sentences that go on. The last ones take the places of those that do not: few have to be moved."""
+    count = sum(map(bool, going))
+    last = (number for number in range(count, len(going)) if going[number])
+    return [number if going[number] else next(last) for number in range(count)]
 
 
 def _filled(ways: list[int], width: int) -> list[int]:

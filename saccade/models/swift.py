@@ -152,7 +152,7 @@ class SwiftMemory:
             check_mask("the memory's mask", memory.mask, memory.states.shape[:2])
         found = self.project(memory.states).unflatten(-1, (2, -1, self.width))  # (B, S, 2, layers H, K)
         key, value = found.permute(2, 0, 3, 1, 4).contiguous()  # (B, layers H, S, K) each
-        return KeyValues(key, value, memory.mask)
+        return KeyValues(key, value, memory.mask, own=True)
 
     def of_layer(self, number: int, all_layers: KeyValues) -> KeyValues:
         heads = slice(number * self.heads, (number + 1) * self.heads)
@@ -187,7 +187,7 @@ class SwiftDecoder(nn.Module):
         heads = len(self.blocks) * first.heads[1]
         # most answers end long before their limit; a text that goes on does not
         room = ROOM if self.remember is not None else min(limit, MOST_ROOM)
-        cells = KeyValues.empty(memory.rows, heads, (first.width, first.width), like, room)
+        cells = replace(KeyValues.empty(memory.rows, heads, (first.width, first.width), like, room), own=True)
         position = standing(memory.rows, 0)
         if self.remember is None:
             return Past(cells, None, position)

@@ -25,13 +25,14 @@ class KeyValues:
 
     `mask` says which cells are real (True = may be seen; None: all of them). `position` is the place of the first
     asking vector of each row, None for zero: a cache is asked from where it was filled up to, a fresh memory from its
-    beginning.
+    beginning. Cells of one search alone (`own`) may be written over when it needs them no more.
     """
 
     key: Tensor  # (B, H, S, K)
     value: Tensor  # (B, H, S, E)
     mask: Tensor | None = None  # (B, S)
     position: Tensor | None = None  # (B,)
+    own: bool = False
 
     @staticmethod
     def empty(rows: int, heads: int, widths: tuple[int, int], like: Tensor, capacity: int) -> KeyValues:
@@ -65,6 +66,18 @@ class KeyValues:
         self.value.scatter_(2, cells.expand_as(new.value), new.value)
         return self
 
+    def keep(self, rows: Sequence[int]) -> KeyValues:
+        """These rows, in this order. Own ones are not copied, but for those that move to the place of another."""
+        chosen = torch.tensor(rows, dtype=torch.long, device=self.key.device)
+        mask, position = (None if each is None else each.index_select(0, chosen) for each in (self.mask, self.position))
+        moved = [(place, row) for place, row in enumerate(rows) if row != place]
+        if not self.own or any(row < place for place, row in moved):  # whoever moves back may be written over before
+            key, value = (each.index_select(0, chosen) for each in (self.key, self.value))
+            return replace(self, key=key, value=value, mask=mask, position=position)
+        for place, row in moved:
+            self.key[place], self.value[place] = self.key[row], self.value[row]
+        return replace(self, key=self.key[: len(rows)], value=self.value[: len(rows)], mask=mask, position=position)
+
     def grown(self, capacity: int) -> KeyValues:
         """The same cells with room for more."""
         extra = capacity - len(self)
@@ -97,7 +110,13 @@ class Past:
     def keep(self, sentences: Sequence[int]) -> Past:
         """Drop the memory of every other sentence."""
         chosen = self._places(sentences)
-        return replace(self, memory=_map_tensors(lambda tensor: tensor.index_select(0, chosen), self.memory))
+
+        def kept(leaf: Any) -> Any:
+            if _is_cache(leaf):
+                return leaf.keep(sentences)
+            return leaf.index_select(0, chosen) if isinstance(leaf, Tensor) else leaf
+
+        return replace(self, memory=pytree.tree_map(kept, self.memory, is_leaf=_is_cache))
 
     @staticmethod
     def joined(pasts: Sequence[Past]) -> Past:
@@ -150,8 +169,8 @@ def _map_tensors(function: Callable[[Tensor], Tensor], tree: Any) -> Any:
 
 pytree.register_pytree_node(
     KeyValues,
-    lambda kv: ([kv.key, kv.value, kv.mask, kv.position], None),
-    lambda children, _: KeyValues(*children),
+    lambda kv: ([kv.key, kv.value, kv.mask, kv.position], kv.own),
+    lambda children, own: KeyValues(*children, own),  # type: ignore[call-arg]
     serialized_type_name="saccade.KeyValues",
 )
 pytree.register_pytree_node(

@@ -42,7 +42,7 @@ def test_a_length_penalty_divides_by_its_power() -> None:
     assert hypothesis.score == pytest.approx(hypothesis.log_probability / (7 / 6))
 
 
-def test_finished_sentences_are_dropped_from_the_past() -> None:
+def test_finished_sentences_are_dropped_from_the_past_and_the_last_take_their_places() -> None:
     seen = []
 
     def watching(tokens: Tensor, past: Past) -> tuple[Tensor, Past]:
@@ -50,7 +50,7 @@ def test_finished_sentences_are_dropped_from_the_past() -> None:
         return step(tokens, past)
 
     search(watching, begun(3), start=3, end=END, limits=[1, 3, 2], rules=[never([END])])
-    assert seen == [(3, [0, 1, 2]), (2, [1, 2]), (1, [1])]
+    assert seen == [(3, [0, 1, 2]), (2, [2, 1]), (1, [1])]
 
 
 def test_the_past_follows_the_surviving_hypotheses() -> None:
