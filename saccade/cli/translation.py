@@ -126,9 +126,8 @@ def translate(
     settings = [terminal.as_setting(f"decode.{key}", value) for key, value in wishes.items() if value is not None]
     predictor = terminal.loaded(runs[0], step, threads, settings, precision)
     translator = api.ensemble(runs, settings=settings, precision=predictor.precision) if len(runs) > 1 else predictor
-    if input_ is not None:
-        count = torch.get_num_threads()
-        terminal.note(f"{predictor.precision}, {count} thread{'s' * (count > 1)}, by {predictor.multiplier}")
+    count = torch.get_num_threads()
+    terminal.note(f"{predictor.precision}, {count} thread{'s' * (count > 1)}, by {predictor.multiplier}")
     lines = iter(texts) if texts else terminal.lines(input_ or Path("-"))
     found = translate_lines(
         translator,
