@@ -77,8 +77,9 @@ class Live:
         """After all steps of a stretch but the last, in which each row of a sentence went on with one of its rows."""
         path, answer = self.path, self.answer
         for rows, words, log_p in stretch.notes:
-            path = list(zip([path[row] for row in rows], words, log_p, strict=True))
-            answer = [answer[row] for row in rows]
+            if self.width > 1:  # otherwise each row goes on by itself
+                path, answer = [path[row] for row in rows], [answer[row] for row in rows]
+            path = list(zip(path, words, log_p, strict=True))
         written = self.written + len(stretch.notes)
         return Live(self.width, written, self.sentence, answer, path, list(stretch.score))
 

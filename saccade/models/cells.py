@@ -44,7 +44,7 @@ class Cells:
 
     def make_room(self, cells: KeyValues, by: int) -> None:
         """What a beam or a longer text needs is made in growing steps: little is copied, and little lies idle."""
-        if self.filled > len(cells):
+        if max(self.filled, by) > len(cells):
             enough = max(self.filled, len(cells) + len(cells) // 2)
             cells = cells.grown(-(-enough // by) * by)
         self.kept = cells
