@@ -6,7 +6,7 @@ Every model is exported by `saccade export`, which compares what was written wit
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from itertools import product
@@ -107,6 +107,19 @@ def quiet_transformers() -> Any:
 def spelled(folder: Path, name: str) -> list[str]:
     """The tokens of a CTranslate2 folder, by their ids."""
     return list(json.loads((folder / name).read_text(encoding="utf-8")))
+
+
+def ctranslate2_ways(kind: str, folder: Path, precision: str, counts: Sequence[int]) -> list[tuple[Any, int]]:
+    """Its models of a kind, each with the number of parts that a batch is to have: so many threads share one, or have
+    one each."""
+    import ctranslate2
+
+    load = getattr(ctranslate2, kind)
+    ways = [*((1, threads) for threads in counts), (counts[-1], 1)]
+    return [
+        (load(str(folder), compute_type=precision, inter_threads=parts, intra_threads=threads), parts)
+        for parts, threads in ways
+    ]
 
 
 def with_threads(threads: int, work: Work) -> Work:

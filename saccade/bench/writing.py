@@ -85,13 +85,13 @@ def translate(
             recipe = f"task: {{kind: translate, source: none}}\nmodel: {model}"
             peers.drawn(recipe, vocabulary, Path(place) / size)
             peers.exported(Path(place) / size)
-            with _booths(TRANSLATE, _contestants(), Path(place) / size, tokens) as booths:
+            with booths_of(_contestants(), makes, TRANSLATE, Path(place) / size, tokens) as booths:
                 for count in sentences:
                     draw = torch.Generator().manual_seed(1)
                     source = torch.randint(len(SPECIALS), VOCABULARIES[size], (count, tokens), generator=draw)
                     for beam in beams:
                         works = {name: booth.works(source.tolist(), beam) for name, booth in booths.items()}
-                        speeds += _raced(size, beam, count, tokens, works, rounds)
+                        speeds += raced(size, beam, count, count * tokens, works, rounds)
                         tell(f"{size}, {count} sentences, beam {beam}")
     return Race(tuple(speeds), settings, around)
 
@@ -122,12 +122,12 @@ def generate(
         peers.drawn(recipe, lexicon, Path(place))
         peers.exported(Path(place))
         contestants = [*_contestants(), *(LLAMA if "llama.cpp" in tools else ())]
-        with _booths(GENERATE, contestants, Path(place), tokens) as booths:
+        with booths_of(contestants, makes, GENERATE, Path(place), tokens) as booths:
             for count in sequences:
                 draw = torch.Generator().manual_seed(1)
                 prompts = torch.randint(specials, vocabulary, (count, prompt), generator=draw)
                 works = {name: booth.works(prompts.tolist(), 1) for name, booth in booths.items()}
-                speeds += _raced("GPT-2 small", 1, count, tokens, works, rounds)
+                speeds += raced("GPT-2 small", 1, count, count * tokens, works, rounds)
                 tell(f"{count} sequences")
     return Race(tuple(speeds), settings, around)
 
@@ -135,21 +135,21 @@ def generate(
 Make = Callable[[list[list[int]], int], Work]  # ids of what is read, and the beam
 
 
-def _thread_counts() -> tuple[int, ...]:
+def thread_counts() -> tuple[int, ...]:
     return tuple(sorted({1, os.cpu_count() or 1}))
 
 
-def _raced(
+def raced(
     size: str, beam: int, sequences: int, tokens: int, works: dict[Contestant, list[Remote]], rounds: int
 ) -> Iterator[Speed]:
+    """What each contestant makes of so many tokens in all."""
     flat = {(name, number): work for name, both in works.items() for number, work in enumerate(both)}
     timings = interleaved(flat, rounds=rounds, shortest=SHORTEST)
     for name in works:
         mine = ((timing.best, timing.median, number) for (its, number), timing in timings.items() if its == name)
         best, median, number = min(mine)
-        threads = [*_thread_counts(), *_thread_counts()[-1:]][number]  # a third way has all of them, too
-        written = sequences * tokens
-        yield Speed(size, sequences, beam, str(name), written / best, written / median, threads)
+        threads = [*thread_counts(), *thread_counts()[-1:]][number]  # a third way has all of them, too
+        yield Speed(size, sequences, beam, str(name), tokens / best, tokens / median, threads)
 
 
 @dataclass(frozen=True)
@@ -170,9 +170,11 @@ def _contestants() -> list[Contestant]:
 
 
 @contextmanager
-def _booths(job: Job, contestants: Sequence[Contestant], place: Path, tokens: int) -> Iterator[dict[Contestant, Booth]]:
-    """A process for each, with what `peers.drawn` and `peers.exported` put into a place."""
-    booths = {each: Booth(str(each), makes, job, each, place, tokens) for each in contestants}
+def booths_of(
+    contestants: Sequence[Contestant], enter: Callable[..., Sequence[Callable[..., Work]]], *given: Any
+) -> Iterator[dict[Contestant, Booth]]:
+    """A process for each, which enters as itself with what is given."""
+    booths = {each: Booth(str(each), enter, each, *given) for each in contestants}
     try:
         yield booths
     finally:
@@ -180,9 +182,10 @@ def _booths(job: Job, contestants: Sequence[Contestant], place: Path, tokens: in
             booth.close()
 
 
-def makes(job: Job, contestant: Contestant, place: Path, tokens: int) -> list[Make]:
-    """How a contestant's work is made, with one thread and with all, in the one way or two that it has."""
-    counts, precision = _thread_counts(), contestant.precision
+def makes(contestant: Contestant, job: Job, place: Path, tokens: int) -> list[Make]:
+    """How a contestant's work is made, with one thread and with all, in the one way or two that it has, from what
+    `peers.drawn` and `peers.exported` put into a place."""
+    counts, precision = thread_counts(), contestant.precision
     theirs, converted = peers.folders(place)
     if contestant in SACCADE:
         ready: Any = packed(api.load(place / "run").model, precision)  # type: ignore[arg-type]
@@ -192,18 +195,10 @@ def makes(job: Job, contestant: Contestant, place: Path, tokens: int) -> list[Ma
         return [_hugging_face(model, tokens, threads) for threads in counts]
     if contestant in LLAMA:
         return _llamas(theirs, precision, tokens)
-    import ctranslate2
-
-    load, names = getattr(ctranslate2, job.ctranslate2), peers.spelled(converted, job.names)
-    ways = [*((1, threads) for threads in counts), (counts[-1], 1)]  # its threads share a batch, or have one each
+    names = peers.spelled(converted, job.names)
     return [
-        job.asked(
-            load(str(converted), compute_type=precision, inter_threads=parts, intra_threads=threads),
-            names,
-            tokens,
-            parts,
-        )
-        for parts, threads in ways
+        job.asked(loaded, names, tokens, parts)
+        for loaded, parts in peers.ctranslate2_ways(job.ctranslate2, converted, precision, counts)
     ]
 
 
@@ -284,7 +279,7 @@ def _llamas(folder: Path, precision: str, tokens: int) -> list[Make]:
     def with_so_many(threads: int) -> Make:
         return lambda rows, beam: llama.continuation(model, rows, tokens, threads)  # noqa: ARG005
 
-    return [with_so_many(threads) for threads in _thread_counts()]
+    return [with_so_many(threads) for threads in thread_counts()]
 
 
 TRANSLATE = Job(_ours, "MarianMTModel", "Translator", "shared_vocabulary.json", _ctranslate2)

@@ -67,16 +67,27 @@ def bench_norms(
 def bench_translate(
     json_: Figures = None,
     size: Annotated[list[str] | None, typer.Option(help="tiny or base; both unless told.")] = None,
+    model: Annotated[Path | None, typer.Option(metavar="RUN", help="A run of one's own, on lines of --source.")] = None,
+    source: Annotated[Path | None, typer.Option(metavar="FILE", help="What --model is to translate.")] = None,
+    lines: Annotated[int, typer.Option(min=1, help="The first ones of --source.")] = 200,
     rounds: Annotated[int, typer.Option(min=1, help="Of which the best counts.")] = 3,
 ) -> None:
-    """Tokens per second of translation, against CTranslate2 and Hugging Face on the same weights."""
-    from saccade.bench import measure, writing
+    """Tokens per second of translation, against CTranslate2 and Hugging Face on the same weights.
+
+    With drawn weights and answers of a given length; or, with --model and --source, of a run on real sentences.
+    """
+    from saccade.bench import measure, own, writing
 
     terminal.require_writable(None, json_)
+    if (model is None) != (source is None) or (model is not None and size):
+        raise SaccadeError("give --model and --source together, and no --size with them")
     wrong = set(size or ()) - set(writing.SIZES)
     if wrong:
         raise SaccadeError(f"--size {', '.join(sorted(wrong))}: there are {' and '.join(writing.SIZES)}")
-    race = writing.translate(size or tuple(writing.SIZES), rounds=rounds, tell=terminal.say)
+    if model is not None and source is not None:
+        race = own.translate(model, source, lines=lines, rounds=rounds, tell=terminal.say)
+    else:
+        race = writing.translate(size or tuple(writing.SIZES), rounds=rounds, tell=terminal.say)
     terminal.out.print(writing.to_table(race))
     measure.save(race.content(), json_, None, None)
 

@@ -26,6 +26,7 @@ from saccade.exchange.folder import CONFIG
 from saccade.exchange.onnx_check import checked as onnx_checked
 from saccade.models.shapes import Memory
 from saccade.nn.cache import Past
+from saccade.nn.choice import Asked
 from saccade.predictor import Predictor
 from saccade.tasks.base import Prediction
 from saccade.train.trainer import named_tensors
@@ -151,6 +152,9 @@ class Graphs:
         states = {name: each.numpy() for name, each in past.state.items()}
         logits, following = self.writer.step(tokens.numpy(), memory, states)
         return torch.from_numpy(logits).log_softmax(-1), past.advanced(_tensors(following), tokens.shape[1])
+
+    def stretch(self, past: Past, asked: Asked) -> None:
+        """Graphs are asked step by step."""
 
 
 def _tensors(arrays: Any) -> Any:

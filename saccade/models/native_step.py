@@ -137,10 +137,11 @@ class NativeStep:
         predict: NativeLinear,
         asked: Asked,
     ) -> Stretch | None:
-        """Steps of a search, all before `longest`; None where tables do not know their places, or a token."""
-        at, steps = cells.position, asked.steps
-        known = longest <= self.reach or self._reaches(longest)
-        if not known or len(asked.token) != len(at) or not all(0 <= word < predict.outputs for word in asked.forbidden):
+        """Steps of a search, all before `longest`; None where tables do not know their places, or a word that may be
+        written."""
+        at, steps, words = cells.position, asked.steps, predict.outputs
+        known = words <= len(self.table) and (longest <= self.reach or self._reaches(longest))
+        if not known or len(asked.token) != len(at) or not all(0 <= word < words for word in asked.forbidden):
             return None
         step = self._step(memory, cells, at if self.positions is None else at + torch.arange(steps)[:, None])
         notebook = Notebook(asked, predict.outputs, None if cells.seen is None else cells.filled)

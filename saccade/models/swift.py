@@ -152,7 +152,7 @@ class SwiftMemory:
             check_mask("the memory's mask", memory.mask, memory.states.shape[:2])
         found = self.project(memory.states).unflatten(-1, (2, -1, self.width))  # (B, S, 2, layers H, K)
         key, value = found.permute(2, 0, 3, 1, 4).contiguous()  # (B, layers H, S, K) each
-        return KeyValues(key, value, memory.mask, own=True)
+        return KeyValues(key, value, memory.mask)
 
     def of_layer(self, number: int, all_layers: KeyValues) -> KeyValues:
         heads = slice(number * self.heads, (number + 1) * self.heads)
@@ -187,7 +187,7 @@ class SwiftDecoder(nn.Module):
         heads = len(self.blocks) * first.heads[1]
         # most answers end long before their limit; a text that goes on does not
         room = ROOM if self.remember is not None else min(limit, MOST_ROOM)
-        cells = replace(KeyValues.empty(memory.rows, heads, (first.width, first.width), like, room), own=True)
+        cells = KeyValues.empty(memory.rows, heads, (first.width, first.width), like, room)
         position = standing(memory.rows, 0)
         if self.remember is None:
             return Past(cells, None, position)
@@ -219,13 +219,10 @@ class SwiftDecoder(nn.Module):
     def stretch(self, output: nn.Module, past: Past, asked: Asked) -> tuple[Stretch, Past] | None:
         """Steps of a search as long as nothing ends, where they take one call."""
         its = output.linear.native if isinstance(output, PackedOutput) else None
-        if self.native is None or its is None:
+        apart = past.memory is None and len(past.position) != asked.sentences  # cells are copied after each step
+        if self.native is None or its is None or apart:
             return None
         cells, others = self._cells(past, 1)
-        if (
-            cells.kept.rows != asked.sentences
-        ):  # hypotheses of a text have cells of their own, to be copied at each step
-            return None
         asked = replace(asked, steps=min(asked.steps, cells.steps_ahead, LONGEST_STRETCH))
         found = self.native.stretch(others, cells, past.used + asked.steps, its, asked)
         if found is None:

@@ -25,7 +25,7 @@ class KeyValues:
 
     `mask` says which cells are real (True = may be seen; None: all of them). `position` is the place of the first
     asking vector of each row, None for zero: a cache is asked from where it was filled up to, a fresh memory from its
-    beginning. Cells of one search alone (`own`) may be written over when it needs them no more.
+    beginning. Cells that were copied for one search alone (`own`) may be written over when it needs them no more.
     """
 
     key: Tensor  # (B, H, S, K)
@@ -67,13 +67,14 @@ class KeyValues:
         return self
 
     def keep(self, rows: Sequence[int]) -> KeyValues:
-        """These rows, in this order. Own ones are not copied, but for those that move to the place of another."""
+        """These rows, in this order: copied once, and from then on one's own, of which only those are copied again that
+        move to the place of another."""
         chosen = torch.tensor(rows, dtype=torch.long, device=self.key.device)
         mask, position = (None if each is None else each.index_select(0, chosen) for each in (self.mask, self.position))
         moved = [(place, row) for place, row in enumerate(rows) if row != place]
         if not self.own or any(row < place for place, row in moved):  # whoever moves back may be written over before
             key, value = (each.index_select(0, chosen) for each in (self.key, self.value))
-            return replace(self, key=key, value=value, mask=mask, position=position)
+            return KeyValues(key, value, mask, position, own=True)
         for place, row in moved:
             self.key[place], self.value[place] = self.key[row], self.value[row]
         return replace(self, key=self.key[: len(rows)], value=self.value[: len(rows)], mask=mask, position=position)

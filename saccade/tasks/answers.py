@@ -165,11 +165,14 @@ def refuse_target(target: str | None, instead: str = "leave the target out") -> 
 
 @contextmanager
 def at_rest(model: nn.Module) -> Iterator[None]:
-    """Without dropout and gradients for a while; then as before."""
+    """Without dropout and gradients for a while; then as before. A model that rests is left alone: to tell all its
+    modules takes longer than to translate a sentence."""
     was_training = model.training
-    model.eval()
+    if was_training:
+        model.eval()
     try:
         with torch.no_grad():
             yield
     finally:
-        model.train(was_training)
+        if was_training:
+            model.train()

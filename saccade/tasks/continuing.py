@@ -142,7 +142,7 @@ def _pass(
         return any(text in lexicon.decode([*written[-last:], *tokens][-last:]) for text, last in held.items())
 
     def heard(live: Live) -> None:
-        if tell is not None and len(live.tokens):
+        if tell is not None:
             tell(live.tokens[0])
 
     return search(

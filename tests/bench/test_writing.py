@@ -41,7 +41,7 @@ def test_every_contestant_writes_as_many_tokens_as_it_is_asked_for(tmp_path, sma
     peers.exported(tmp_path)
     source = writing.torch.randint(4, 300, (2, 6), generator=writing.torch.Generator().manual_seed(1))
     for contestant in writing._contestants():
-        make, *_ = writing.makes(writing.TRANSLATE, contestant, tmp_path, 7)
+        make, *_ = writing.makes(contestant, writing.TRANSLATE, tmp_path, 7)
         found = make(source.tolist(), 2)()
         if contestant.tool == "saccade":
             lengths = [len(each[0].tokens) for each in found]

@@ -16,6 +16,7 @@ from saccade.nn import native
 from saccade.nn import packed as packing
 from saccade.nn.cache import Past
 from saccade.nn.choice import Asked, Stretch
+from saccade.nn.layers import Output
 from saccade.nn.packed import Precision, packed
 from saccade.tasks.continuing import prefilled
 from tests.laws.models import LANGUAGE_MODELS, VOCABULARY, language_model, lengths_mask, sequence_model, tokens
@@ -206,3 +207,29 @@ def test_a_stretch_is_over_where_no_score_is_above_the_bar_of_its_sentence() -> 
     scores = torch.tensor([log_p for _, _, log_p in whole.notes]).double().cumsum(0)[:, 1]
     assert taken([-float("inf"), float(scores[4]) + 1e-6]).steps == 5
     assert taken([-float("inf"), float(scores[4]) - 1e-6]).steps == 6
+
+
+@torch.no_grad()
+def test_a_past_can_be_searched_again() -> None:
+    """Of what was begun nothing is written over, though finished sentences make room for others."""
+    model = packed(unlike_itself(sequence_model("transformer").float()))
+    past = begun(model, 3)
+    how: Any = {"start": START, "end": END, "limits": [2, 9, 9], "rules": [never([END])], "stretch": model.stretch}
+    assert search(model.step, past, **how) == search(model.step, past, **how)
+
+
+@torch.no_grad()
+def test_words_that_cannot_be_read_are_not_written() -> None:
+    plain = sequence_model("transformer").float()
+    model = EncoderDecoder(plain.encoder, plain.decoder, Output(plain.output.weight.shape[1], 40)).eval()
+    with pytest.raises(ValueError, match=r"token id \d+ is outside the vocabulary"):
+        both(packed(model), 2, rules=[never(range(VOCABULARY))])
+
+
+@torch.no_grad()
+def test_rows_that_begin_together_see_what_they_wrote() -> None:
+    model = packed(sequence_model("transformer").float())
+    past = begun(model, 2).select([0, 0, 1, 1])
+    found = model.stretch(past, Asked([START] * 4, [0.0] * 4, 2, 4, END, [], [-9.0] * 2, 1))
+    assert found is not None and found[0].seen is not None
+    assert found[0].seen.tolist() == torch.eye(2, dtype=torch.bool).repeat(2, 1).tolist()

@@ -38,10 +38,12 @@ void pack_bytes(const int8_t* table, uint8_t* packed, int64_t outputs, int64_t i
 void apply(const Map* map, const float* x, float* y, int64_t rows, int64_t threads) {
     thread_local Quantised quantised;
     Quantised& shared = quantised;
+    const Company company((int)threads);
     Meeting meeting;
     if (map->bytes) shared.make_room(rows, map->inputs);
-#pragma omp parallel num_threads(threads) if (rows * map->outputs * map->inputs > (1 << 18))
+#pragma omp parallel num_threads(company.size()) if (rows * map->outputs * map->inputs > (1 << 18))
     Team{omp_get_thread_num(), omp_get_num_threads(), meeting, shared}.apply(*map, x, y, rows);
+    company.end(meeting);
 }
 
 void log_softmax(float* x, int64_t rows, int64_t width, int64_t threads) {

@@ -86,8 +86,8 @@ static void make_room(Room& room, Step& step, long filled) {
     room.projected.resize(std::max<size_t>(room.projected.size(), rows * widest));
     room.context.resize(std::max<size_t>(room.context.size(), rows * step.heads * step.head_width));
     room.quantised.make_room(rows, widest);
-    for (Seen& seen : room.own)
-        if (step.sees) seen.make_room(rows, filled);
+    if (step.sees) room.own[0].make_room(rows, filled);
+    if (step.sees && filled > step.filled) room.own[1].make_room(rows, filled);
     if (step.real) room.real.make_room(step.sentences, step.cells);
 }
 
@@ -101,11 +101,11 @@ struct Part {
     int threads;  // of all parts
 };
 
-// What each row may look at, or none: all up to its own. Where all rows look at all cells, they need no lists.
-static const Seen* list_cells(const Part& part) {
+// What each row may look at, or none: all up to its own. A step in which all rows look at all cells needs no such list.
+static const Seen* list_cells(const Part& part, bool only_step) {
     const Step& step = part.step;
     Room& room = part.room;
-    if (step.sees && !looks_at_all(step)) list_seen(part.team, step.sees, step.rows, step.filled, room.own[0]);
+    if (step.sees && !(only_step && looks_at_all(step))) list_seen(part.team, step.sees, step.rows, step.filled, room.own[0]);
     if (step.real) list_seen(part.team, step.real, step.sentences, step.cells, room.real);
     return step.sees ? &room.own[0] : nullptr;
 }
@@ -198,9 +198,11 @@ static bool knows_tokens(const Step& step) {
 // Of a small model every thread takes its own of many sentences, and waits for nobody; otherwise they share out each
 // table, which is read once that way. `work` is done by each thread with its part.
 template <typename Work>
-static void share_out(const Block* blocks, Step step, long filled, int threads, Meeting& meeting, Work work) {
+static void share_out(const Block* blocks, Step step, long filled, int at_most, Meeting& meeting, Work work) {
     constexpr long SENTENCES = 4, ROWS = 8;  // a thread's own, at least: few are shared out unevenly, or read too much
     constexpr long FEW = 4;  // rows
+    const Company company(at_most);
+    const int threads = company.size();
     Room& shared = room_of_thread;
     const bool many = step.sentences >= SENTENCES * threads && step.rows >= ROWS * threads;
     const bool apart = threads > 1 && many && is_small(blocks, step), few = step.rows <= FEW;
@@ -211,12 +213,13 @@ static void share_out(const Block* blocks, Step step, long filled, int threads, 
         Room& own = apart || few ? room_of_thread : shared;
         const Share sentences = apart ? share(step.sentences, thread, all) : Share{0, step.sentences};
         Step its = apart ? part_of(step, sentences) : step;
-        if (apart || few) make_room(own, its, filled);
+        if (&own != &shared || apart) make_room(own, its, filled);
         if (apart)
             work(Part{its, sentences.first, own, own, Team{0, 1, meeting, own.quantised}, all});
         else
             work(Part{its, 0, shared, own, Team{thread, all, meeting, own.quantised, few}, all});
     }
+    company.end(meeting);
 }
 
 // Whether all tokens have a row in the table: nothing is done where one has not.
@@ -226,7 +229,7 @@ static bool take_step(const Block* blocks, const Step& step, int threads) {
     if (step.rows)
         share_out(blocks, step, step.filled, threads, meeting,
                   [&](const Part& part) {
-                      take(blocks, part, list_cells(part));
+                      take(blocks, part, list_cells(part, true));
                       if (step.predict) log_softmax(part.team, part.step.log_p, part.step.rows, step.predict->outputs);
                   });
     return true;

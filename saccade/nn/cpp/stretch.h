@@ -13,7 +13,7 @@ struct Stretch {
     int64_t forbidden_count;
     const double* bar;         // (sentences,): where no row is above it, nothing better may come
     double* score;             // (rows,), of what was written before a step, in and out
-    int64_t *row, *word;       // (steps, rows): of every step but the last, which row goes on with which word ...
+    int64_t *row, *word;       // (steps - 1, rows): of all but the last, which row goes on with which word ...
     double* log_p;             // ... and its log-probability
     Ways last;                 // ways to go on after the last step
     uint8_t* sees;             // (rows, filled) of the last step, where there was one of the first
@@ -52,7 +52,7 @@ struct Going {
 static long take_stretch(const Block* blocks, const Step& given, const Stretch& stretch, int threads) {
     if (!given.rows || !knows_tokens(given)) return 0;
     const long width = given.rows / given.sentences, words = given.predict->outputs;
-    const long half = given.head_width / 2 * given.rows;
+    const long waves = given.head_width / 2 * given.rows;
     Going going(given);
     Choice choice(given.rows, width, stretch.each, stretch.count);
     Meeting meeting;
@@ -66,7 +66,7 @@ static long take_stretch(const Block* blocks, const Step& given, const Stretch& 
         const Ways& ways = stretch.last;
         const long first_row = part.first_sentence * width;
         const Share rows = team.of(step.rows), sentences = team.of(step.sentences);
-        const Seen* seen = list_cells(part);
+        const Seen* seen = list_cells(part, false);
         for (long number = 0;; number++) {
             take(blocks, part, seen);
             for (long row = rows.first; row < rows.last; row++) {
@@ -79,7 +79,7 @@ static long take_stretch(const Block* blocks, const Step& given, const Stretch& 
             for (long own = sentences.first; own < sentences.last; own++) {
                 const long sentence = part.first_sentence + own;
                 choice.choose(stretch.score, sentence, ways);
-                if (!nothing_ends(stretch, ways, sentence, width)) last = std::min<long>(last, number);
+                if (!nothing_ends(stretch, ways, sentence, width)) last = number;  // whoever says so, says the same
             }
             if (part.threads > 1) meeting.wait(part.threads);  // all of them, also those that work apart
             if (last <= number) break;
@@ -95,7 +95,7 @@ static long take_stretch(const Block* blocks, const Step& given, const Stretch& 
                     if (seen) inherit(*seen, ways.row[way] - first_row, next, row, going.cell[global]);
                 }
             if (seen) seen = &next;
-            if (step.sine) step.sine += half, step.cosine += half;
+            if (step.sine) step.sine += waves, step.cosine += waves;
             step.filled += width;
             team.wait();
         }
