@@ -12,6 +12,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from saccade import api
 from saccade.bench import peers
 from saccade.bench.measure import alone, circumstances, warn_if_busy
@@ -77,6 +79,8 @@ def _translatable(predictor: Predictor, source: Path, lines: int) -> list[str]:
 def makes(contestant: Contestant, run: Path, folder: Path) -> list[Callable[[list[str], int, int], Work]]:
     """How a contestant's work is made of texts, the number of them that it is given at a time, and the beam."""
     counts = thread_counts()
+    if contestant in CTRANSLATE2:
+        torch.set_num_threads(1)  # a pool of torch's would send its threads to sleep
     predictor = api.load(run, precision=require_precision(contestant.precision))
     if contestant in SACCADE:
         return [_ours(predictor, threads) for threads in counts]
