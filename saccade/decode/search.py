@@ -152,22 +152,24 @@ class Ledger:
         (self.ended if stopped in ("eos", "stop") else self.cut).append(hypothesis)
 
     @property
-    def worst(self) -> float:
+    def worst(self) -> float | None:
         """The rank to beat: of the last that would be answered, if there are enough."""
         if len(self.ended) < self.method.best:
-            return -math.inf
+            return None
         return sorted((each.score for each in self.ended), reverse=True)[self.method.best - 1]
 
     @property
     def bar(self) -> float:
         """A score, or a hair above it, that what goes on must have to be ranked higher in the end."""
-        worst = self.worst
+        if (worst := self.worst) is None:
+            return -math.inf
         score = worst / self.method.rank(1.0, self.limit + 1)
-        return score if math.isinf(score) else score + 1e-9 * abs(score)
+        return score + 1e-9 * abs(score)
 
     def done(self, live: list[float]) -> bool:
         """Whether nothing that may come of the live scores can change the best."""
-        worst = self.worst
+        if not live or (worst := self.worst) is None:
+            return not live
         return all(self.method.rank(score, self.limit + 1) <= worst for score in live)
 
     def best(self) -> list[Hypothesis]:
