@@ -44,7 +44,9 @@ struct Going {
     std::vector<int64_t> token, at, cell;
 
     explicit Going(const Step& step)
-        : token(step.tokens, step.tokens + step.rows), at(step.at, step.at + step.rows), cell(step.cell, step.cell + step.rows) {}
+        : token(step.tokens, step.tokens + step.rows),
+          at(step.at, step.at + step.rows),
+          cell(step.cell, step.cell + step.rows) {}
 };
 
 // How many steps were taken, 0 where a token has no row in the table. Threads agree after each of them whether it was the
