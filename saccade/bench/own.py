@@ -42,8 +42,9 @@ def translate(
     if "CTranslate2" not in (tools := peers.installed()):
         raise SaccadeError("there is nothing to compare with: pip install 'saccade[ctranslate2]'")
     predictor = api.load(run)
+    encode = _pieces(predictor).encode
     texts = _translatable(predictor, source, lines)
-    pieces = sum(map(len, map(_pieces(predictor).encode, texts)))
+    pieces = sum(len(encode(text)) for text in texts)
     settings = {"run": str(run), "source": str(source), "lines": len(texts), "rounds": rounds, "peers": tools}
     warn_if_busy()
     with alone(), tempfile.TemporaryDirectory() as place:
@@ -67,7 +68,6 @@ def _pieces(predictor: Predictor) -> Any:
 
 def _translatable(predictor: Predictor, source: Path, lines: int) -> list[str]:
     """The first lines that are neither blank nor refused."""
-    _pieces(predictor)
     texts = list(islice((line for line in read_lines(source) if line.strip()), lines))
     found = predictor.predict(texts, Greedy()) if texts else []
     kept = [text for text, each in zip(texts, found, strict=True) if each.refusal is None]

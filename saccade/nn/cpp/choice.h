@@ -2,7 +2,6 @@
 // larger than all.
 #pragma once
 
-#include "threads.h"
 #include "vectors.h"
 
 template <typename Number>
