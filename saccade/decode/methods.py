@@ -18,6 +18,7 @@ from torch import Tensor
 from saccade.errors import SaccadeError
 from saccade.nn.choice import Continuations, Stretch, continuations
 
+NO_MORE = -1, -1, 0.0  # step, row and log-probability of no end
 Path = tuple[Any, int, float] | None  # the path before, a token and its log-probability; None: nothing is written
 
 
@@ -73,15 +74,29 @@ class Live:
             [found.score[way] for way in chosen],
         )
 
-    def along(self, stretch: Stretch) -> Live:
-        """After all steps of a stretch but the last, in which each row of a sentence went on with one of its rows."""
+    def along(self, stretch: Stretch, end: int) -> tuple[Live, list[tuple[int, Path]]]:
+        """After the steps of a stretch, but for the one that is left to choose: the hypotheses that go on, and sentence
+        and path of each that ended."""
         path, answer = self.path, self.answer
-        for rows, words, log_p in stretch.notes:
+        ended, ends = list[tuple[int, Path]](), iter(stretch.ended)
+        step, row, its = next(ends, NO_MORE)
+        for number, (rows, words, log_p) in enumerate(stretch.notes):
+            while step == number:
+                ended.append((self.sentence[row], (path[row], end, its)))
+                step, row, its = next(ends, NO_MORE)
             if self.width > 1:  # otherwise each row goes on by itself
                 path, answer = [path[row] for row in rows], [answer[row] for row in rows]
             path = list(zip(path, words, log_p, strict=True))
-        written = self.written + len(stretch.notes)
-        return Live(self.width, written, self.sentence, answer, path, list(stretch.score))
+        left = [number * self.width + place for number in stretch.left for place in range(self.width)]
+        live = Live(
+            self.width,
+            self.written + len(stretch.notes),
+            [self.sentence[row] for row in left],
+            [answer[row] for row in left],
+            [path[row] for row in left],
+            list(stretch.score),
+        )
+        return live, ended
 
     def continued(self, log_p: Tensor, rows: Sequence[Sequence[int]], tokens: Sequence[Sequence[int]]) -> Continuations:
         """What is to be known of these continuations, (B, k) of each."""

@@ -64,7 +64,7 @@ def search(
     `past` holds one row per sentence; what `step` returns is the search's own, to be written over; `start` is the token
     before an answer, one for all or one for each; `limits` says how many tokens each may have. `stop` says of an answer
     so far whether it ends here. `tell` is called with the hypotheses that go on after a step. `stretch` takes several
-    steps at once where it can, as long as the best go on and nothing else happens.
+    steps at once where it can, as long as the best go on or end and nothing else happens.
     """
     method = method or Greedy()
     count, device = len(past.position), past.position.device
@@ -78,7 +78,9 @@ def search(
         asked = None if stretch is None else _asked(live, last, ledgers, rules, end, one_step=bool(stop or tell))
         taken = None if asked is None or stretch is None else stretch(past, asked)
         if taken is not None:
-            live, found, past = live.along(taken[0]), taken[0].found, taken[1]
+            (live, ended), found, past = live.along(taken[0], end), taken[0].found, taken[1]
+            for sentence, path in ended:
+                ledgers[sentence].add(path, "eos")
         else:
             tokens = torch.from_numpy(np.array(last)[:, None])
             log_p, past = step(tokens if device.type == "cpu" else tokens.to(device), past)
@@ -111,7 +113,7 @@ def search(
 def _asked(
     live: Live, last: Sequence[int], ledgers: Sequence[Ledger], rules: Sequence[Rule], end: int, *, one_step: bool
 ) -> Asked | None:
-    """What has to be known to go on until something may end; None where rules or the method have a say in each step."""
+    """What has to be known to go on without the search; None where rules or the method have a say in each step."""
     method = ledgers[0].method
     lasting = [rule for rule in rules if isinstance(rule, Never)]
     if method.ways is None or len(lasting) < len(rules):
@@ -120,7 +122,10 @@ def _asked(
     own = [ledgers[sentence] for sentence in live.sentence[:: live.width]]
     left = min([ledger.limit for ledger in own]) - live.written
     steps = 1 if one_step or live.width < method.width else min([left, *(rule.lasts(live.written) for rule in lasting)])
-    return Asked(last, live.score, len(own), method.ways, end, forbidden, [ledger.bar for ledger in own], int(steps))
+    factor = [method.rank(1.0, live.written + length) for length in range(1, int(steps) + 1)]
+    last_factor = [method.rank(1.0, ledger.limit + 1) for ledger in own]
+    ranks = [ledger.ranks for ledger in own]
+    return Asked(last, live.score, method.ways, end, forbidden, ranks, factor, last_factor)
 
 
 def _kept(going: list[list[int]]) -> list[int]:
@@ -152,24 +157,17 @@ class Ledger:
         (self.ended if stopped in ("eos", "stop") else self.cut).append(hypothesis)
 
     @property
-    def worst(self) -> float | None:
-        """The rank to beat: of the last that would be answered, if there are enough."""
-        if len(self.ended) < self.method.best:
-            return None
-        return sorted((each.score for each in self.ended), reverse=True)[self.method.best - 1]
-
-    @property
-    def bar(self) -> float:
-        """A score, or a hair above it, that what goes on must have to be ranked higher in the end."""
-        if (worst := self.worst) is None:
-            return -math.inf
-        score = worst / self.method.rank(1.0, self.limit + 1)
-        return score + 1e-9 * abs(score)
+    def ranks(self) -> list[float]:
+        """Of those that would be answered, highest first; -inf for each that is missing."""
+        best = self.method.best
+        missing = [-math.inf] * max(0, best - len(self.ended))
+        return sorted((each.score for each in self.ended), reverse=True)[:best] + missing
 
     def done(self, live: list[float]) -> bool:
         """Whether nothing that may come of the live scores can change the best."""
-        if not live or (worst := self.worst) is None:
+        if not live or len(self.ended) < self.method.best:
             return not live
+        worst = self.ranks[-1]
         return all(self.method.rank(score, self.limit + 1) <= worst for score in live)
 
     def best(self) -> list[Hypothesis]:

@@ -8,8 +8,11 @@ import torch
 from torch import Tensor
 
 from saccade.nn.cache import KeyValues, Past
+from saccade.nn.choice import Stretch
+from saccade.nn.pages import room
 
 ROOM = 16  # cells that a cache grows by, at least
+USUAL = 64  # cells of an answer that there is room for from the start, at most
 LONGEST = 256  # positions of a text that our own code reads at once; torch reads longer ones, without a table of S x S
 AT_MOST = 4096  # positions of several prompts: with more, what lies between two layers would take much memory
 
@@ -42,12 +45,15 @@ class Cells:
         """Whether the new ones are prompts that our own code reads faster than torch."""
         return False
 
-    def make_room(self, cells: KeyValues, by: int) -> None:
+    def make_room(self, cells: KeyValues, by: int, least: int = 0) -> None:
         """What a beam or a longer text needs is made in growing steps: little is copied, and little lies idle."""
-        if max(self.filled, by) > len(cells):
-            enough = max(self.filled, len(cells) + len(cells) // 2)
-            cells = cells.grown(-(-enough // by) * by)
+        if max(self.filled, least) > len(cells):
+            enough = max(self.filled, least, len(cells) + len(cells) // 2)
+            cells = self.grown(cells, -(-enough // by) * by)
         self.kept = cells
+
+    def grown(self, cells: KeyValues, capacity: int) -> KeyValues:
+        return cells.grown(capacity)
 
     def write(self, number: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """The filled cells of one layer, the new ones (R, G, t, K) among them."""
@@ -124,6 +130,10 @@ class OwnCells(Cells):
         together = past.position is standing(rows, past.used)  # a sum of tensors would take ten times as long
         return Past(self.kept, past.memory, standing(rows, used) if together else past.position + steps, used)
 
+    def after(self, past: Past, stretch: Stretch) -> Past:
+        """Of the texts that go on."""
+        return self.advanced(past, stretch.steps).select(stretch.left)
+
 
 @functools.lru_cache(maxsize=64)
 def places(sentences: int, length: int) -> Tensor:
@@ -144,8 +154,15 @@ class SharedCells(Cells):
     """A sentence's hypotheses share theirs like a memory: a beam copies none.
 
     Every step adds cells for each live hypothesis; `seen` says which of them each has behind it: all, as long as each
-    sentence has one hypothesis.
+    sentence has one hypothesis. All that are filled have been written, so that what lies in the others does not matter.
     """
+
+    @staticmethod
+    def begun(sentences: int, heads: int, width: int, like: Tensor, limit: int) -> KeyValues:
+        """Room for answers that may have so many tokens: most have half of them."""
+        capacity = min(limit, max(ROOM, min(limit // 2 + ROOM // 2, USUAL)))
+        key, value = (room(like, sentences, heads, capacity, width) for _ in range(2))
+        return KeyValues(key, value, own=True)
 
     def __init__(self, past: Past, steps: int):
         self.others, cells = past.memory  # what the encoder says, and cells of each sentence
@@ -153,13 +170,21 @@ class SharedCells(Cells):
         self.width = len(self.position) // max(cells.rows, 1)
         self.first = past.used if past.state is None else past.state.shape[1]
         self.filled = self.first + self.width * steps
-        self.make_room(cells, ROOM * self.width)
+        branches = past.state is None and self.width > 1
+        self.make_room(cells, ROOM * self.width, len(cells) * self.width if branches else 0)
         if past.state is None and self.width == 1:
             self.cell, self.causal = past.position, steps > 1 and self.first == 0
         else:
             self.cell, own = _own_cells(cells.rows, self.width, steps, self.first)
             before = torch.ones(len(own), self.first, dtype=torch.bool) if past.state is None else past.state
             self.seen = torch.cat([before, own], 1)
+
+    def grown(self, cells: KeyValues, capacity: int) -> KeyValues:
+        """Only what is filled has to be copied."""
+        key, value = (room(each, *each.shape[:2], capacity, each.shape[3]) for each in (cells.key, cells.value))
+        for new, old in ((key, cells.key), (value, cells.value)):
+            new[:, :, : self.first] = old[:, :, : self.first]
+        return KeyValues(key, value, own=cells.own)
 
     @functools.cached_property
     def mask(self) -> Tensor | None:
@@ -188,3 +213,9 @@ class SharedCells(Cells):
     def advanced(self, past: Past, steps: int) -> Past:
         used = past.used + steps
         return Past(self.seen, (self.others, self.kept), standing(len(past.position), used), used)
+
+    def after(self, past: Past, stretch: Stretch) -> Past:
+        """Of the sentences that are left."""
+        used = past.used + stretch.steps
+        all_ = Past(stretch.seen, (self.others, self.kept), standing(len(stretch.score), used), used)
+        return all_ if len(stretch.left) == self.kept.rows else all_.keep(stretch.left)

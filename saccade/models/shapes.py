@@ -69,7 +69,7 @@ def _predicted(decoder: Any, output: nn.Module, tokens: Tensor, past: Past) -> t
 
 
 def _stretched(decoder: Any, output: nn.Module, past: Past, asked: Asked) -> tuple[Stretch, Past] | None:
-    """Steps of a search as long as nothing ends; None where the decoder has no way to take several at once."""
+    """Steps of a search that need nobody to choose; None where the decoder has no way to take several at once."""
     return decoder.stretch(output, past, asked) if hasattr(decoder, "stretch") else None
 
 

@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor, nn
 
-from saccade.models.cells import ROOM, Cells, OwnCells, PromptCells, SharedCells, standing
+from saccade.models.cells import Cells, OwnCells, PromptCells, SharedCells, standing
 from saccade.models.native_step import NativeStep, SwiftEmbedding, has_native_step
 from saccade.models.shapes import Memory
+from saccade.nn import native
 from saccade.nn.attention import Attention, check_mask, fused
 from saccade.nn.cache import KeyValues, Past
 from saccade.nn.choice import Asked, Stretch
 from saccade.nn.layers import FeedForward, Residual
 from saccade.nn.packed import PackedOutput, Precision, joint
+from saccade.nn.pages import room
 from saccade.nn.positions import Rotary
 from saccade.nn.scores import ScaledDot
 from saccade.nn.stack import Block
@@ -145,13 +147,19 @@ class SwiftMemory:
     def __init__(self, crosses: Sequence[Attention], precision: Precision):
         self.heads, self.width = crosses[0].kv_heads, crosses[0].key_width
         maps = [*(each.key for each in crosses), *(each.value for each in crosses)]
-        self.project = joint(cast(Sequence[nn.Linear], maps), precision).forward
+        self.project = joint(cast(Sequence[nn.Linear], maps), precision)
 
     def __call__(self, memory: Memory) -> KeyValues:
         if memory.mask is not None:
             check_mask("the memory's mask", memory.mask, memory.states.shape[:2])
-        found = self.project(memory.states).unflatten(-1, (2, -1, self.width))  # (B, S, 2, layers H, K)
-        key, value = found.permute(2, 0, 3, 1, 4).contiguous()  # (B, layers H, S, K) each
+        states, its = memory.states, self.project.native
+        if its is not None and native.is_plain(states):
+            heads = its.outputs // (2 * self.width)
+            key, value = room(states, 2, len(states), heads, states.shape[1], self.width)
+            native.remember(its, states, memory.mask, key, value)
+        else:
+            found = self.project(states).unflatten(-1, (2, -1, self.width))  # (B, S, 2, layers H, K)
+            key, value = found.permute(2, 0, 3, 1, 4).contiguous()  # (B, layers H, S, K) each
         return KeyValues(key, value, memory.mask)
 
     def of_layer(self, number: int, all_layers: KeyValues) -> KeyValues:
@@ -185,12 +193,11 @@ class SwiftDecoder(nn.Module):
     def begin(self, memory: Memory, limit: int) -> Past:
         like, first = self.ready.embedding.weight, self.blocks[0]
         heads = len(self.blocks) * first.heads[1]
-        # most answers end long before their limit; a text that goes on does not
-        room = ROOM if self.remember is not None else min(limit, MOST_ROOM)
-        cells = KeyValues.empty(memory.rows, heads, (first.width, first.width), like, room)
         position = standing(memory.rows, 0)
         if self.remember is None:
-            return Past(cells, None, position)
+            widths = first.width, first.width
+            return Past(KeyValues.empty(memory.rows, heads, widths, like, min(limit, MOST_ROOM)), None, position)
+        cells = SharedCells.begun(memory.rows, heads, first.width, like, limit)
         return Past(None, (self.remember(memory), cells), position)
 
     def step(self, tokens: Tensor, past: Past) -> tuple[Tensor, Past]:
@@ -217,18 +224,15 @@ class SwiftDecoder(nn.Module):
         return self.native(tokens, others, cells, past.used + 1, its), cells.advanced(past, 1)
 
     def stretch(self, output: nn.Module, past: Past, asked: Asked) -> tuple[Stretch, Past] | None:
-        """Steps of a search as long as nothing ends, where they take one call."""
+        """Steps of a search, where they take one call; what is over afterwards has left the past."""
         its = output.linear.native if isinstance(output, PackedOutput) else None
         apart = past.memory is None and len(past.position) != asked.sentences  # cells are copied after each step
         if self.native is None or its is None or apart:
             return None
         cells, others = self._cells(past, 1)
-        asked = replace(asked, steps=min(asked.steps, cells.steps_ahead, LONGEST_STRETCH))
+        asked = replace(asked, factor=asked.factor[: min(cells.steps_ahead, LONGEST_STRETCH)])
         found = self.native.stretch(others, cells, past.used + asked.steps, its, asked)
-        if found is None:
-            return None
-        cells.seen = found.seen
-        return found, cells.advanced(past, found.steps)
+        return None if found is None else (found, cells.after(past, found))
 
     def _cells(self, past: Past, steps: int) -> tuple[OwnCells | SharedCells, KeyValues | None]:
         if past.memory is None:

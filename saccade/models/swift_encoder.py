@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from saccade.models.cells import LONGEST, Cells, places
@@ -18,6 +19,7 @@ from saccade.models.swift import SwiftBlock, is_plain
 from saccade.nn.attention import check_mask
 from saccade.nn.cache import KeyValues
 from saccade.nn.packed import Precision
+from saccade.nn.pages import AGAIN
 
 if TYPE_CHECKING:
     from saccade.models.transformer import TransformerEncoder
@@ -50,11 +52,17 @@ class SwiftEncoder(nn.Module):
             check_mask("the source's mask", mask, source.shape)
         sentences = max(1, AT_ONCE // length)
         masks = [None] * len(source) if mask is None else mask.split(sentences)
-        states = [
-            self.native(part, None, WholeCells(self.blocks, part, real), length)
-            for part, real in zip(source.split(sentences), masks, strict=False)
-        ]
+        states = [self._states(*part) for part in zip(source.split(sentences), masks, strict=False)]
         return Memory(states[0] if len(states) == 1 else torch.cat(states), mask)
+
+    def _states(self, source: Tensor, mask: Tensor | None) -> Tensor:
+        """What lies behind the last real position of all these sentences is not read, and 0."""
+        length = real = source.shape[1]
+        if mask is not None:
+            real = max(1, int((mask.any(0) * torch.arange(1, length + 1)).max()))
+            source, mask = source[:, :real].contiguous(), mask[:, :real]
+        states = self.native(source, None, WholeCells(self.blocks, source, mask), real)
+        return states if real == length else F.pad(states, (0, 0, 0, length - real))
 
 
 class WholeCells(Cells):
@@ -64,6 +72,6 @@ class WholeCells(Cells):
         sentences, self.filled = source.shape
         first = blocks[0]
         shape = (sentences, len(blocks) * first.heads[1], self.filled, first.width)
-        self.kept = KeyValues(torch.empty(shape), torch.empty(shape))
+        self.kept = KeyValues(AGAIN.room(*shape), AGAIN.room(*shape))
         self.position = self.cell = places(sentences, self.filled)
         self.seen = None if mask is None else mask.repeat_interleave(self.filled, 0)

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from saccade.nn.pages import room
+
 SMALLEST_CAPACITY = 16
 
 
@@ -73,7 +75,10 @@ class KeyValues:
         mask, position = (None if each is None else each.index_select(0, chosen) for each in (self.mask, self.position))
         moved = [(place, row) for place, row in enumerate(rows) if row != place]
         if not self.own or any(row < place for place, row in moved):  # whoever moves back may be written over before
-            key, value = (each.index_select(0, chosen) for each in (self.key, self.value))
+            key, value = (
+                torch.index_select(each, 0, chosen, out=room(each, len(rows), *each.shape[1:]))
+                for each in (self.key, self.value)
+            )
             return KeyValues(key, value, mask, position, own=True)
         for place, row in moved:
             self.key[place], self.value[place] = self.key[row], self.value[row]

@@ -1,4 +1,4 @@
-"""What a search goes on with: the best ways after one step, or after a stretch of steps in which nothing ended."""
+"""What a search goes on with: the best ways after one step, or after a stretch of steps that needed no search."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ctypes
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -25,6 +26,12 @@ class Continuations(NamedTuple):
     log_p: Sequence[float]  # of the word ...
     score: Sequence[float]  # ... and of all
     highest: Sequence[float]  # (R,), log_p of each row's best word
+
+    def first(self, sentences: int) -> Continuations:
+        """Those of so many sentences."""
+        ways, rows = sentences * self.ways, sentences * (len(self.highest) * self.ways // len(self.row))
+        row, word, log_p, score = self.row[:ways], self.word[:ways], self.log_p[:ways], self.score[:ways]
+        return Continuations(self.ways, row, word, log_p, score, self.highest[:rows])
 
 
 def continuations(log_p: Tensor, score: Sequence[float], width: int, *, each: int, count: int) -> Continuations:
@@ -61,29 +68,41 @@ def _continuations(log_p: Tensor, score: Sequence[float], sentences: int, each: 
 
 @dataclass(frozen=True)
 class Asked:
-    """What has to be known to go on without the search: R rows of B sentences, the same number of each."""
+    """What has to be known to go on without the search: R rows of B sentences, the same number of each. Ranks compare
+    what has ended: scores times a factor of the length."""
 
     token: Sequence[int]  # (R,), the last of each row
     score: Sequence[float]  # (R,)
-    sentences: int
     ways: int  # of each sentence that are looked at
     end: int  # the token that ends a hypothesis
     forbidden: Sequence[int]  # tokens that may not follow
-    bar: Sequence[float]  # (B,): where no row has a higher score, a sentence may be over
-    steps: int  # at most
+    ranks: Sequence[
+        Sequence[float]
+    ]  # (B, best): of the best that have ended, highest first, -inf for each that is missing
+    factor: Sequence[float]  # (steps,), of one that ends in each step ...
+    last_factor: Sequence[float]  # (B,), ... and of one that is as long as it may be
 
-
-class Stretch(NamedTuple):
-    """Steps after which the best ways of each sentence went on, one for each row, and the one after them."""
-
-    notes: Sequence[tuple[Sequence[int], Sequence[int], Sequence[float]]]  # row, word and log_p of each step, all (R,)
-    score: Sequence[float]  # (R,), before the last step ...
-    found: Continuations  # ... and what may follow it
-    seen: Tensor | None  # (R, S), cells that rows see after it
+    @property
+    def sentences(self) -> int:
+        return len(self.ranks)
 
     @property
     def steps(self) -> int:
-        return len(self.notes) + 1
+        """At most."""
+        return len(self.factor)
+
+
+class Stretch(NamedTuple):
+    """Steps in which the best ways of a sentence went on, one for each row, or ended, until all was said; and the one
+    after them, of the sentences that were left. Rows are numbered as they were at first, but for those of `found`."""
+
+    steps: int
+    notes: Sequence[tuple[Sequence[int], Sequence[int], Sequence[float]]]  # row, word and log_p of each step, all (R,)
+    ended: Sequence[tuple[int, int, float]]  # in which step, which row, and the log_p of its end
+    left: Sequence[int]  # sentences that are not over, in the order of what follows
+    score: Sequence[float]  # of their rows, before the last step ...
+    found: Continuations  # ... and what may follow it
+    seen: Tensor | None  # (R, S), cells that rows see after it
 
 
 class Notebook:
@@ -92,40 +111,57 @@ class Notebook:
 
     def __init__(self, asked: Asked, words: int, filled: int | None):
         steps = asked.steps
-        self.rows, self.sentences, self.filled = len(asked.score), asked.sentences, filled
-        self.width = self.rows // self.sentences
+        self.rows, self.filled = len(asked.score), filled
+        self.width = self.rows // asked.sentences
         each = min(asked.ways, words)
-        count = min(asked.ways, self.width * each)
-        self.found, ways = _room(self.sentences, self.rows, count)
-        self.score, self.notes = array("d", asked.score), _arrays("qqd", self.rows * (steps - 1))
-        self.read_only = array("q", asked.forbidden), array("d", asked.bar)
+        self.count = min(asked.ways, self.width * each)
+        self.found, ways = _room(asked.sentences, self.rows, self.count)
+        self.score, self.left = array("d", asked.score), array("q", range(asked.sentences))
+        self.notes, self.ends = (_arrays("qqd", self.rows * (steps - 1)) for _ in range(2))
+        self.forbidden, self.factor = array("q", asked.forbidden), array("d", asked.factor)
+        self.last_factor = array("d", asked.last_factor)
+        self.ranks = array("d", chain.from_iterable(asked.ranks))
         most = None if filled is None else self.rows * (filled + (steps - 1) * self.width)
         self.sees = None if most is None else torch.empty(most, dtype=torch.bool)
+        row, word, log_p = map(_at, self.notes)
+        ended_in, ended, end_log_p = map(_at, self.ends)
         self.given = native.Stretch(
             steps=steps,
             each=each,
-            count=count,
+            count=self.count,
             end=asked.end,
-            forbidden=_at(self.read_only[0]),
+            forbidden=_at(self.forbidden),
             forbidden_count=len(asked.forbidden),
-            bar=_at(self.read_only[1]),
+            factor=_at(self.factor),
+            last_factor=_at(self.last_factor),
+            ranks=_at(self.ranks),
+            best=len(asked.ranks[0]),
             score=_at(self.score),
-            row=_at(self.notes[0]),
-            word=_at(self.notes[1]),
-            log_p=_at(self.notes[2]),
+            row=row,
+            word=word,
+            log_p=log_p,
+            ended_in=ended_in,
+            ended=ended,
+            end_log_p=end_log_p,
+            left=_at(self.left),
             last=ways,
             sees=pointer(self.sees),
         )
 
     def read(self, steps: int) -> Stretch:
         """What was done in so many steps."""
-        edges = [(step * self.rows, (step + 1) * self.rows) for step in range(steps - 1)]
+        left = self.given.sentences_left
+        rows, noted = left * self.width, steps - 1 if left else steps
+        edges = [(step * self.rows, (step + 1) * self.rows) for step in range(noted)]
         row, word, log_p = self.notes
         notes = [(row[first:last], word[first:last], log_p[first:last]) for first, last in edges]
+        ended = list(zip(*(each[: self.given.ends] for each in self.ends), strict=True))
+        found = self.found if rows == self.rows else self.found.first(left)
         seen = None
         if self.sees is not None and self.filled is not None:
-            seen = self.sees[: self.rows * (self.filled + (steps - 1) * self.width)].view(self.rows, -1)
-        return Stretch(notes, self.score, self.found, seen)
+            filled = self.filled + noted * self.width
+            seen = self.sees[: rows * filled].view(rows, filled)
+        return Stretch(steps, notes, ended, self.left[:left], self.score[:rows], found, seen)
 
 
 def _room(sentences: int, rows: int, count: int) -> tuple[Continuations, Ways]:

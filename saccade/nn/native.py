@@ -23,7 +23,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from saccade.nn.pages import BLOCKS
+from saccade.nn.pages import AGAIN, BLOCKS
 
 SOURCES = Path(__file__).with_name("cpp")  # native.cpp, and what it includes
 COMPILERS = ("c++", "g++", "clang++")
@@ -80,7 +80,8 @@ class Step(ctypes.Structure):
         ("interleaved", ctypes.c_int64),
         *((name, ctypes.c_void_p) for name in ("cell", "sees", "memory_keys", "memory_values")),
         *((name, ctypes.c_int64) for name in ("cells", "sentence_stride", "head_stride", "cell_stride")),
-        *((name, ctypes.c_void_p) for name in ("real", "last", "predict", "log_p")),
+        *((name, ctypes.c_void_p) for name in ("real", "last", "predict", "log_p", "place")),
+        ("first", ctypes.c_int64),
     )
 
 
@@ -91,15 +92,30 @@ class Ways(ctypes.Structure):
 
 
 class Stretch(ctypes.Structure):
-    """Steps of a search in which nothing ends: what is read and written."""
+    """Steps of a search: what is read and written."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("steps", "each", "count", "end")),
         ("forbidden", ctypes.c_void_p),
         ("forbidden_count", ctypes.c_int64),
-        *((name, ctypes.c_void_p) for name in ("bar", "score", "row", "word", "log_p")),
+        *((name, ctypes.c_void_p) for name in ("factor", "last_factor", "ranks")),
+        ("best", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("score", "row", "word", "log_p", "ended_in", "ended", "end_log_p")),
+        ("ends", ctypes.c_int64),
+        ("left", ctypes.c_void_p),
+        ("sentences_left", ctypes.c_int64),
         ("last", Ways),
         ("sees", ctypes.c_void_p),
+    )
+
+
+class Memory(ctypes.Structure):
+    """What all layers of a decoder remember: what is read and written."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("map", "states")),
+        *((name, ctypes.c_int64) for name in ("sentences", "cells", "heads", "head_width")),
+        *((name, ctypes.c_void_p) for name in ("real", "keys", "values")),
     )
 
 
@@ -205,6 +221,7 @@ def _declared(made: ctypes.CDLL) -> ctypes.CDLL:
     made.transformer_stretch.argtypes = [*[ctypes.c_void_p] * 3, ctypes.c_int64]
     for name in ("cross_entropy", "short_attention"):
         getattr(made, name).argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
+    made.remember.argtypes = [ctypes.c_void_p, ctypes.c_int64]
     made.log_softmax.argtypes = [ctypes.c_void_p, *[ctypes.c_int64] * 3]
     made.continuations.argtypes = [*[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 5, ctypes.c_void_p, ctypes.c_int64]
     for name in (
@@ -215,6 +232,7 @@ def _declared(made: ctypes.CDLL) -> ctypes.CDLL:
         "continuations",
         "cross_entropy",
         "short_attention",
+        "remember",
     ):
         getattr(made, name).restype = None
     return made
@@ -226,7 +244,7 @@ class NativeLinear:
     def __init__(self, made: ctypes.CDLL, weight: Tensor, bias: Tensor | None, *, in_bytes: bool):
         outputs, inputs = weight.shape
         panels = -(-outputs // made.panel())
-        self.outputs = outputs
+        self.made, self.outputs = made, outputs
         self.bias = None if bias is None else _padded(bias, panels * made.panel())
         self.scale: Tensor | None = None
         weight = weight.contiguous()
@@ -240,16 +258,27 @@ class NativeLinear:
             self.packed = BLOCKS.room(panels * made.panel() * inputs, torch.float32)
             made.pack_floats(weight.data_ptr(), self.packed.data_ptr(), outputs, inputs)
         self.map = Map(inputs, outputs, in_bytes, *map(pointer, (self.packed, self.scale, self.bias)))
-        self.address, self._apply = ctypes.addressof(self.map), made.apply
+        self.address = ctypes.addressof(self.map)
 
     def __call__(self, x: Tensor) -> Tensor:
         if x.dtype != torch.float32 or x.device.type != "cpu" or x.shape[-1] != self.map.inputs:
             told = f"{x.dtype}, {tuple(x.shape)} on {x.device}"
             raise ValueError(f"needs float32 vectors of {self.map.inputs} numbers on the processor; got {told}")
         x = x.contiguous()
-        y = x.new_empty(*x.shape[:-1], self.outputs)
-        self._apply(self.address, x.data_ptr(), y.data_ptr(), x.numel() // x.shape[-1], torch.get_num_threads())
+        y = AGAIN.room(*x.shape[:-1], self.outputs)
+        self.made.apply(self.address, x.data_ptr(), y.data_ptr(), x.numel() // x.shape[-1], torch.get_num_threads())
         return y
+
+
+def remember(linear: NativeLinear, states: Tensor, mask: Tensor | None, keys: Tensor, values: Tensor) -> None:
+    """Keys and values (B, H, S, K) of states (B, S, D) that are real, by one map; of others they are 0."""
+    (sentences, heads, cells, width), real = keys.shape, None if mask is None else mask.contiguous()
+    if states.shape != (sentences, cells, linear.map.inputs) or linear.outputs != 2 * heads * width:
+        raise ValueError(f"states {tuple(states.shape)} do not fit keys {tuple(keys.shape)}")
+    states = states.contiguous()
+    sizes = sentences, cells, heads, width
+    memory = Memory(linear.address, states.data_ptr(), *sizes, *map(pointer, (real, keys, values)))
+    linear.made.remember(ctypes.addressof(memory), torch.get_num_threads())
 
 
 def log_probabilities(logits: Tensor) -> Tensor:

@@ -3,6 +3,7 @@ four kilobytes, and a table that is read from memory takes a tenth longer."""
 
 from __future__ import annotations
 
+import math
 import mmap
 import threading
 import weakref
@@ -46,30 +47,44 @@ class Blocks:
 
 
 class Again:
-    """Memory of a table that is made at each step and let go before the next: the same again, where the system would
-    take it back and clear what it gives instead. The last one that was let go is kept."""
+    """Memory of tables that are made at each step, or for each batch, and let go before the next: the same again, where
+    the system would take it back and clear what it gives instead. The last few that were let go are kept."""
+
+    KEPT = 8
+    LEAST = PAGE // 4  # bytes; what is smaller is torch's own
 
     def __init__(self) -> None:
         self._free: list[tuple[mmap.mmap, int]] = []
 
-    def room(self, rows: int, columns: int) -> Tensor:
+    def room(self, *shape: int) -> Tensor:
         """An empty table of float32."""
-        size = 4 * rows * columns
-        if not hasattr(mmap, "MADV_HUGEPAGE") or size < PAGE:
-            return torch.empty(rows, columns)
-        try:
-            block, first = self._free.pop()  # in one go: another thread may ask, too
-        except IndexError:
-            block, first = _block(size)
-        if len(block) < PAGE + size:
-            block, first = _block(size)
+        count = math.prod(shape)
+        if not hasattr(mmap, "MADV_HUGEPAGE") or 4 * count < self.LEAST:
+            return torch.empty(shape, dtype=torch.float32)
+        block, first = self._fitting(4 * count)
         lent = memoryview(block)  # every tensor that sees the table holds it
         weakref.finalize(lent, self._take_back, block, first).atexit = False
-        return torch.frombuffer(lent, dtype=torch.float32, count=rows * columns, offset=first).view(rows, columns)
+        return torch.frombuffer(lent, dtype=torch.float32, count=count, offset=first).view(shape)
+
+    def _fitting(self, size: int) -> tuple[mmap.mmap, int]:
+        """The smallest that is large enough, and no waste; another thread may take it first, and then there is none."""
+        fitting = [free for free in self._free if PAGE + size <= len(free[0]) <= PAGE + max(BLOCK, 4 * size)]
+        try:
+            chosen = min(fitting, key=lambda free: len(free[0]))
+            self._free.remove(chosen)
+        except ValueError:
+            return _block(-(-size // PAGE) * PAGE)
+        return chosen
 
     def _take_back(self, block: mmap.mmap, first: int) -> None:
-        self._free[:] = [(block, first)]
+        self._free[:] = [*self._free, (block, first)][-self.KEPT :]
 
 
 BLOCKS = Blocks()
 AGAIN = Again()
+
+
+def room(like: Tensor, *shape: int) -> Tensor:
+    """An empty tensor, in memory that something before has let go where there is some."""
+    plain = like.dtype == torch.float32 and like.device.type == "cpu"
+    return AGAIN.room(*shape) if plain else like.new_empty(shape)

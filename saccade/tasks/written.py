@@ -122,10 +122,7 @@ def load_most_frequent(path: Path) -> str:
 
 def padded(sequences: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
     """(B, longest) ids, and which of them are real."""
-    longest = max(len(sequence) for sequence in sequences)
-    ids = torch.full((len(sequences), longest), PAD)
-    mask = torch.zeros(len(sequences), longest, dtype=torch.bool)
-    for row, sequence in enumerate(sequences):
-        ids[row, : len(sequence)] = torch.tensor(sequence, dtype=torch.long)
-        mask[row, : len(sequence)] = True
-    return ids, mask
+    lengths = [len(sequence) for sequence in sequences]
+    longest = max(lengths)
+    filled = [[*sequence, *[PAD] * (longest - len(sequence))] for sequence in sequences]
+    return torch.tensor(filled, dtype=torch.long), torch.arange(longest) < torch.tensor(lengths)[:, None]

@@ -124,12 +124,17 @@ def test_early_stopping_keeps_an_overtaking_hypothesis(width: int) -> None:
 
 
 @pytest.mark.parametrize("penalty", [0.0, 0.6, 1.4])
-def test_whatever_is_above_the_bar_of_a_sentence_can_still_be_the_best(penalty: float) -> None:
-    random = Random(3)
+def test_a_sentence_is_done_where_nothing_that_goes_on_can_rank_higher(penalty: float) -> None:
+    random, method = Random(3), Beam(4, best=2, length_penalty=penalty)
     for _ in range(500):
-        ledger = Ledger(Beam(4, length_penalty=penalty), limit=random.randrange(1, 60))
-        assert ledger.bar == -math.inf
+        ledger = Ledger(method, limit=random.randrange(1, 60))
+        assert ledger.ranks == [-math.inf] * 2
         ledger.add((None, 5, -random.expovariate(0.2)), "eos")
-        bar = ledger.bar
-        assert not ledger.done([math.nextafter(bar, 0.0)])
-        assert ledger.done([bar - 1e-6 * abs(bar)])
+        assert ledger.ranks[1] == -math.inf
+        assert not ledger.done([-1e9])
+        for _ in range(3):
+            ledger.add((None, 5, -random.expovariate(0.2)), "eos")
+        assert ledger.ranks == sorted((each.score for each in ledger.ended), reverse=True)[:2]
+        score = ledger.ranks[1] / method.rank(1.0, ledger.limit + 1)  # ranks the same when it is as long as it may be
+        assert not ledger.done([score + 1e-9 * abs(score)])
+        assert ledger.done([score - 1e-9 * abs(score)])

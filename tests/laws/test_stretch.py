@@ -1,8 +1,10 @@
-"""A search that takes several steps at once, as long as nothing ends, finds what one finds that asks after each."""
+"""A search that takes several steps at once, in which hypotheses go on and end, finds what one finds that asks after
+each."""
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -59,6 +61,13 @@ class Watched:
         return found
 
 
+def asked(*, rows: int, sentences: int, steps: int = 9, ways: int = 1, **more: Any) -> Asked:
+    """To go on from the start, with scores as ranks."""
+    usual: dict[str, Any] = {"end": END, "forbidden": [], "ranks": [[-math.inf]] * sentences}
+    factors = {"factor": [1.0] * steps, "last_factor": [1.0] * sentences}
+    return Asked(token=[START] * rows, score=[0.0] * rows, ways=ways, **(usual | factors | more))
+
+
 def begun(model: EncoderDecoder, sentences: int) -> Past:
     source, mask = tokens(sentences, 7, seed=5), lengths_mask(([7, 3, 5, 1] * 9)[:sentences], 7)
     return model.begin(model.encode(source, mask), LIMIT)
@@ -113,11 +122,12 @@ def test_where_nothing_can_end_few_calls_do(method: str) -> None:
 def test_texts_of_several_lengths_go_on_as_they_did(name: str) -> None:
     model = packed(language_model(name).float())
     prompts = [tokens(1, n, seed=n)[0].tolist() for n in (5, 1, 18, 5)]
-    found = [
-        search(model.step, prefilled(model, prompts, 20), start=START, end=END, limits=[20] * 4, stretch=stretch)
-        for stretch in (model.stretch, None)
-    ]
-    assert found[0] == found[1]
+    for end in range(2, VOCABULARY):
+        several, one = (
+            search(model.step, prefilled(model, prompts, 20), start=START, end=end, limits=[20] * 4, stretch=stretch)
+            for stretch in (model.stretch, None)
+        )
+        assert several == one
 
 
 @torch.no_grad()
@@ -167,7 +177,7 @@ def test_rules_and_methods_that_have_a_say_in_each_step_are_asked(method: Method
 def test_several_models_agree_at_every_step() -> None:
     models = [packed(sequence_model(name).float()) for name in ("transformer", "transformer post")]
     together = Ensemble(models)
-    assert together.stretch(begun(models[0], 1), Asked([START], [0.0], 1, 1, END, [], [-1.0], 9)) is None
+    assert together.stretch(begun(models[0], 1), asked(rows=1, sentences=1)) is None
 
 
 def test_numbers_that_are_none_are_refused_as_before() -> None:
@@ -194,19 +204,47 @@ def test_learned_places_end_where_they_end() -> None:
 
 
 @torch.no_grad()
-def test_a_stretch_is_over_where_no_score_is_above_the_bar_of_its_sentence() -> None:
+def test_a_sentence_leaves_a_stretch_when_nothing_better_can_come() -> None:
     model = packed(sequence_model("transformer").float())
 
-    def taken(bars: list[float]) -> Stretch:
-        found = model.stretch(begun(model, 2), Asked([START] * 2, [0.0] * 2, 2, 1, END, [0, START, END], bars, 12))
-        assert found is not None
-        return found[0]
+    def taken(rank: float, steps: int) -> Stretch:
+        """Where a hypothesis of this rank has ended in the second of two sentences."""
+        given = asked(rows=2, sentences=2, steps=steps, forbidden=[0, START, END], ranks=[[-math.inf], [rank]])
+        found, past = model.stretch(begun(model, 2), given)
+        assert found.steps == steps and len(past.position) == len(found.left) == len(found.score)
+        return found
 
-    whole = taken([-float("inf")] * 2)
-    assert whole.steps == 12
+    whole = taken(-math.inf, steps=12)
     scores = torch.tensor([log_p for _, _, log_p in whole.notes]).double().cumsum(0)[:, 1]
-    assert taken([-float("inf"), float(scores[4]) + 1e-6]).steps == 5
-    assert taken([-float("inf"), float(scores[4]) - 1e-6]).steps == 6
+    above, below = float(scores[4]) + 1e-6, float(scores[4]) - 1e-6  # what was said after five steps
+    left = {(rank, steps): list(taken(rank, steps).left) for rank in (above, below) for steps in (5, 6, 7)}
+    both_go_on, first_goes_on = [0, 1], [0]
+    assert [left[above, steps] for steps in (5, 6, 7)] == [both_go_on, first_goes_on, first_goes_on]
+    assert [left[below, steps] for steps in (5, 6, 7)] == [both_go_on, both_go_on, first_goes_on]
+
+
+@pytest.mark.parametrize("method", ["greedy", "beam", "several answers, no penalty"])
+@pytest.mark.parametrize("name", ["transformer modern", "transformer learned"])
+@pytest.mark.parametrize("threads", [1, 2])
+@torch.no_grad()
+def test_sentences_that_end_at_any_time_are_answered_in_few_calls(method: str, name: str, threads: int) -> None:
+    """Whatever token is the end: some answers are over at once, and some never."""
+    model = packed(unlike_itself(unlike_itself(sequence_model(name).float())))
+    before, sentences = torch.get_num_threads(), 36
+    reasons, lengths = set(), set()
+    try:
+        torch.set_num_threads(threads)
+        for end in range(2, VOCABULARY):
+            watched, how = Watched(model), {"method": METHODS[method], "rules": [never([0, START])]}
+            how |= {"start": START, "end": end, "limits": [LIMIT] * sentences}
+            several = search(watched.step, begun(model, sentences), stretch=watched.stretch, **how)
+            assert several == search(model.step, begun(model, sentences), **how)
+            assert watched.alone == 0 and len(watched.taken) <= 5
+            reasons |= {each.stopped for hypotheses in several for each in hypotheses}
+            lengths |= {len(each.tokens) for hypotheses in several for each in hypotheses}
+    finally:
+        torch.set_num_threads(before)
+    assert reasons == {"eos", "length"} and len(lengths) > 8
 
 
 @torch.no_grad()
@@ -230,6 +268,6 @@ def test_words_that_cannot_be_read_are_not_written() -> None:
 def test_rows_that_begin_together_see_what_they_wrote() -> None:
     model = packed(sequence_model("transformer").float())
     past = begun(model, 2).select([0, 0, 1, 1])
-    found = model.stretch(past, Asked([START] * 4, [0.0] * 4, 2, 4, END, [], [-9.0] * 2, 1))
+    found = model.stretch(past, asked(rows=4, sentences=2, steps=1, ways=4))
     assert found is not None and found[0].seen is not None
     assert found[0].seen.tolist() == torch.eye(2, dtype=torch.bool).repeat(2, 1).tolist()

@@ -95,24 +95,21 @@ static void each_head(const Team& team, const Step& step, Each each) {
     team.wait();
 }
 
-// Which cells each row may look at, as numbers: the same for all layers and heads of a step.
-static void list_seen(const Team& team, const uint8_t* sees, long rows, long cells, Seen& seen) {
-    const Share own = team.of(rows);
-    for (long row = own.first; row < own.last; row++) {
-        int *cell = seen.of(row), count = 0;
-        for (long c = 0; c < cells; c++) {
-            cell[count] = (int)c;
-            count += sees[row * cells + c] != 0;
-        }
-        seen.counts[row] = count;
+// Which cells a row may look at, as numbers: the same for all layers and heads of a step.
+static void list_seen(const uint8_t* sees, long cells, const Seen& seen, long row) {
+    int *cell = seen.of(row), count = 0;
+    for (long c = 0; c < cells; c++) {
+        cell[count] = (int)c;
+        count += sees[row * cells + c] != 0;
     }
-    team.wait();
+    seen.counts[row] = count;
 }
 
 // Turn each pair of columns of a head by the angle of its row.
 static void turn(const Step& step, long row, float* head) {
     const long half = step.head_width / 2, next = step.interleaved ? 1 : half, apart = step.interleaved ? 2 : 1;
-    const float *sine = step.sine + row * half, *cosine = step.cosine + row * half;
+    const long from = step.origin(row) * half;
+    const float *sine = step.sine + from, *cosine = step.cosine + from;
     for (long i = 0; i < half; i++) {
         float &left = head[i * apart], &right = head[i * apart + next];
         const float turned = left * cosine[i] - right * sine[i];
@@ -145,7 +142,7 @@ static void attend_whole(const Team& team, const Step& step, long layer, Room& r
     const Share own = team.of(step.sentences * step.groups);
     for (long pair = own.first; pair < own.last; pair++) {
         const long sentence = pair / step.groups, group = pair % step.groups, first = sentence * beam;
-        const long kept = ((sentence * step.layers + layer) * step.groups + group) * step.capacity * width;
+        const long kept = ((step.place_of(sentence) * step.layers + layer) * step.groups + group) * step.capacity * width;
         turn_over(step.keys + kept, width, cells, width, keys.data(), across);
         if (!whole)
             for (long cell = 0; cell < cells; cell++)
@@ -170,13 +167,13 @@ static void attend_whole(const Team& team, const Step& step, long layer, Room& r
 }
 
 // `seen` lists what each row looks at, or is none: all up to its own.
-static void attend_self(const Team& team, const Step& step, long layer, const Seen* seen, Room& room,
+static void attend_self(const Team& team, const Step& step, long layer, const Seen& seen, Room& room,
                         std::vector<float>& weights) {
     const long width = step.head_width, all = (step.heads + 2 * step.groups) * width;
     const long beam = step.rows / step.sentences;
     float* projected = room.projected.data();
     auto cells = [&](float* kept, long row, long group) {
-        return kept + ((row / beam * step.layers + layer) * step.groups + group) * step.capacity * width;
+        return kept + ((step.place_of(row / beam) * step.layers + layer) * step.groups + group) * step.capacity * width;
     };
     const Share own = team.of(step.rows * step.groups);
     for (long pair = own.first; pair < own.last; pair++) {
@@ -196,20 +193,21 @@ static void attend_self(const Team& team, const Step& step, long layer, const Se
         float* query = projected + row * all + head * width;
         if (step.sine) turn(step, row, query);
         see(query, cells(step.keys, row, group), cells(step.values, row, group), width,
-            seen ? seen->of(row) : nullptr, seen ? seen->counts[row] : step.cell[row] + 1, (float)step.scale, width,
+            seen ? seen.of(row) : nullptr, seen ? seen.counts[row] : step.cell[row] + 1, (float)step.scale, width,
             weights.data(), room.context.data() + (row * step.heads + head) * width);
     });
 }
 
-static void attend_memory(const Team& team, const Step& step, long layer, Room& room, std::vector<float>& weights) {
+// `real` lists what is there of each memory, or is none: all.
+static void attend_memory(const Team& team, const Step& step, long layer, const Seen& real, Room& room,
+                          std::vector<float>& weights) {
     const long width = step.head_width, beam = step.rows / step.sentences;
     const auto see = look_of(width);
     each_head(team, step, [&](long row, long head) {
-        const long sentence = row / beam;
-        const long from = sentence * step.sentence_stride + (layer * step.heads + head) * step.head_stride;
+        const long place = step.place_of(row / beam);
+        const long from = place * step.sentence_stride + (layer * step.heads + head) * step.head_stride;
         see(room.projected.data() + (row * step.heads + head) * width, step.memory_keys + from, step.memory_values + from,
-            step.cell_stride, step.real ? room.real.of(sentence) : nullptr,
-            step.real ? room.real.counts[sentence] : step.cells, (float)step.cross_scale, width, weights.data(),
-            room.context.data() + (row * step.heads + head) * width);
+            step.cell_stride, real ? real.of(place) : nullptr, real ? real.counts[place] : step.cells,
+            (float)step.cross_scale, width, weights.data(), room.context.data() + (row * step.heads + head) * width);
     });
 }

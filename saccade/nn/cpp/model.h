@@ -39,25 +39,41 @@ struct Step {
     const Norm* last;       // or none
     const Map* predict;     // or none: what of the last x makes ...
     float* log_p;           // ... log-probabilities (rows, words to predict)
+    const int64_t* place;   // of each sentence among those of keys, values, memory and angles, or none: their order ...
+    int64_t first;          // ... from this one on
+
+    long place_of(long sentence) const { return place ? place[first + sentence] : first + sentence; }
+
+    // Which row of all it was at first.
+    long origin(long row) const {
+        const long beam = rows / sentences;
+        return place_of(row / beam) * beam + row % beam;
+    }
 };
 
 // Numbers of the cells that each row may look at.
 struct Seen {
-    std::vector<int> cells, counts;
-    long most;  // of a row
+    int *cells = nullptr, *counts = nullptr;
+    long most = 0;  // of a row
 
-    void make_room(long rows, long cells_of_row) {
-        most = cells_of_row;
+    int* of(long row) const { return cells + row * most; }
+    Seen from(long row) const { return {of(row), counts + row, most}; }
+    explicit operator bool() const { return cells; }
+};
+
+// Where such lists lie.
+struct Lists {
+    std::vector<int> cells, counts;
+
+    Seen of(long rows, long most) {
         cells.resize(std::max<size_t>(cells.size(), rows * most));
         counts.resize(std::max<size_t>(counts.size(), rows));
+        return {cells.data(), counts.data(), most};
     }
-
-    int* of(long row) { return cells.data() + row * most; }
-    const int* of(long row) const { return cells.data() + row * most; }
 };
 
 struct Room {
     std::vector<float> x, hidden, projected, context;
-    Seen own[2], real;  // of a step and of the one after it
+    Lists own[2], real;  // of a step and of the one after it
     Quantised quantised;
 };

@@ -1,5 +1,6 @@
 // What Python calls. Everything else is included, so that one command compiles it for the processor at hand.
 #include "loss.h"
+#include "memory.h"
 #include "short_attention.h"
 #include "stretch.h"
 
@@ -73,11 +74,13 @@ void short_attention(const ShortAttention* of, int64_t backward, int64_t threads
     backward ? attend_short_backward(*of, (int)threads) : attend_short(*of, (int)threads);
 }
 
+void remember(const Memory* memory, int64_t threads) { remember(*memory, (int)threads); }
+
 int64_t transformer_step(const Block* blocks, const Step* step, int64_t threads) {
     return take_step(blocks, *step, (int)threads);
 }
 
-int64_t transformer_stretch(const Block* blocks, const Step* step, const Stretch* stretch, int64_t threads) {
+int64_t transformer_stretch(const Block* blocks, const Step* step, Stretch* stretch, int64_t threads) {
     return take_stretch(blocks, *step, *stretch, (int)threads);
 }
 }

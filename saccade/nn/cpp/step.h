@@ -76,8 +76,7 @@ static void log_softmax(const Team& team, float* x, long rows, long width) {
 // What lies between the parts of a step, kept from one to the next.
 static thread_local Room room_of_thread;
 
-// `filled`: cells of a sentence when all is done.
-static void make_room(Room& room, Step& step, long filled) {
+static void make_room(Room& room, Step& step) {
     const long rows = step.rows, all = (step.heads + 2 * step.groups) * step.head_width;
     const long widest = std::max<long>({step.hidden, all, step.width});
     room.x.resize(std::max<size_t>(room.x.size(), step.x ? 0 : rows * step.width));
@@ -86,33 +85,36 @@ static void make_room(Room& room, Step& step, long filled) {
     room.projected.resize(std::max<size_t>(room.projected.size(), rows * widest));
     room.context.resize(std::max<size_t>(room.context.size(), rows * step.heads * step.head_width));
     room.quantised.make_room(rows, widest);
-    if (step.sees) room.own[0].make_room(rows, filled);
-    if (step.sees && filled > step.filled) room.own[1].make_room(rows, filled);
-    if (step.real) room.real.make_room(step.sentences, step.cells);
 }
+
+// What the rows of a step look at: cells of what was written, or none: all up to their own; and of the memory, or none: all.
+struct Sight {
+    Seen own, real;
+};
 
 // A thread's part of the work: which step it is, or of which sentences, and with whom it is shared. `room` is the team's,
 // and `own` where each thread has the rows that it takes care of itself.
 struct Part {
     Step step;
-    long first_sentence;
+    long first_row;
     Room &room, &own;
     Team team;
-    int threads;  // of all parts
+
+    // Lists what its rows look at, where the step says it.
+    void list(const Sight& all) const {
+        const Share rows = team.of(step.rows), sentences = team.of(step.sentences);
+        for (long row = rows.first; all.own && row < rows.last; row++)
+            list_seen(step.sees, step.filled, all.own.from(first_row), row);
+        for (long sentence = sentences.first; all.real && sentence < sentences.last; sentence++)
+            list_seen(step.real, step.cells, all.real, step.place_of(sentence));
+        team.wait();
+    }
 };
 
-// What each row may look at, or none: all up to its own. A step in which all rows look at all cells needs no such list.
-static const Seen* list_cells(const Part& part, bool only_step) {
-    const Step& step = part.step;
-    Room& room = part.room;
-    if (step.sees && !(only_step && looks_at_all(step))) list_seen(part.team, step.sees, step.rows, step.filled, room.own[0]);
-    if (step.real) list_seen(part.team, step.real, step.sentences, step.cells, room.real);
-    return step.sees ? &room.own[0] : nullptr;
-}
-
 // All blocks, up to the logits of what follows, where they are asked for.
-static void take(const Block* blocks, const Part& part, const Seen* seen) {
+static void take(const Block* blocks, const Part& part, const Sight& sight) {
     const Step& step = part.step;
+    const Seen seen = sight.own ? sight.own.from(part.first_row) : Seen{};
     const Team& team = part.team;
     Room &room = part.room, &own = part.own;
     const long rows = step.rows;
@@ -130,7 +132,7 @@ static void take(const Block* blocks, const Part& part, const Seen* seen) {
         if (block.ask)
             now = around(team, step, block.around_cross, block.pre, now, hidden, [&](const float* from, const float* add) {
                 team.apply(*block.ask, from, projected, rows);
-                attend_memory(team, step, layer, room, weights);
+                attend_memory(team, step, layer, sight.real, room, weights);
                 team.apply(*block.answer, context, x, rows, NONE, add);
             });
         now = around(team, step, block.around_feed_forward, block.pre, now, hidden, [&](const float* from, const float* add) {
@@ -158,19 +160,14 @@ static void take(const Block* blocks, const Part& part, const Seen* seen) {
 
 // The same step for some of its sentences.
 static Step part_of(const Step& step, Share sentences) {
-    const long beam = step.rows / step.sentences, row = sentences.first * beam, half = step.head_width / 2;
-    const long kept = sentences.first * step.layers * step.groups * step.capacity * step.head_width;
+    const long row = sentences.first * (step.rows / step.sentences);
     const auto from = [](auto* all, long first) { return all ? all + first : nullptr; };
     Step part = step;
-    part.sentences = sentences.last - sentences.first;
-    part.rows = part.sentences * beam;
+    part.first += sentences.first, part.sentences = sentences.last - sentences.first;
+    part.rows = part.sentences * (step.rows / step.sentences);
     part.tokens = from(step.tokens, row), part.at = from(step.at, row), part.cell = from(step.cell, row);
     part.x = from(step.x, row * step.width);
-    part.keys = from(step.keys, kept), part.values = from(step.values, kept);
-    part.sine = from(step.sine, row * half), part.cosine = from(step.cosine, row * half);
-    part.sees = from(step.sees, row * step.filled), part.real = from(step.real, sentences.first * step.cells);
-    part.memory_keys = from(step.memory_keys, sentences.first * step.sentence_stride);
-    part.memory_values = from(step.memory_values, sentences.first * step.sentence_stride);
+    part.sees = from(step.sees, row * step.filled);
     part.log_p = from(step.log_p, step.predict ? row * step.predict->outputs : 0);
     return part;
 }
@@ -195,42 +192,57 @@ static bool knows_tokens(const Step& step) {
     return true;
 }
 
-// Of a small model every thread takes its own of many sentences, and waits for nobody; otherwise they share out each
-// table, which is read once that way. `work` is done by each thread with its part.
-template <typename Work>
-static void share_out(const Block* blocks, Step step, long filled, int at_most, Meeting& meeting, Work work) {
-    constexpr long SENTENCES = 4, ROWS = 8;  // a thread's own, at least: few are shared out unevenly, or read too much
-    constexpr long FEW = 4;  // rows
-    const Company company(at_most);
-    const int threads = company.size();
-    Room& shared = room_of_thread;
-    const bool many = step.sentences >= SENTENCES * threads && step.rows >= ROWS * threads;
-    const bool apart = threads > 1 && many && is_small(blocks, step), few = step.rows <= FEW;
-    if (!apart) make_room(shared, step, filled);
-#pragma omp parallel num_threads(threads)
-    {
-        const int thread = omp_get_thread_num(), all = omp_get_num_threads();
+// Threads that take steps together, in a parallel region.
+struct Crew {
+    const bool small;
+    Room& shared;
+    Meeting& meeting;
+
+    // A thread's part of a step. Of a small model every thread takes its own of many sentences, and waits for nobody;
+    // otherwise they share out each table, which is read once that way.
+    Part part(const Step& step, int thread, int threads) const {
+        constexpr long SENTENCES = 4, ROWS = 8;  // a thread's own, at least: few are shared out unevenly, or read too much
+        constexpr long FEW = 4;  // rows
+        const bool many = step.sentences >= SENTENCES * threads && step.rows >= ROWS * threads;
+        const bool apart = threads > 1 && many && small, few = step.rows <= FEW;
         Room& own = apart || few ? room_of_thread : shared;
-        const Share sentences = apart ? share(step.sentences, thread, all) : Share{0, step.sentences};
-        Step its = apart ? part_of(step, sentences) : step;
-        if (&own != &shared || apart) make_room(own, its, filled);
-        if (apart)
-            work(Part{its, sentences.first, own, own, Team{0, 1, meeting, own.quantised}, all});
-        else
-            work(Part{its, 0, shared, own, Team{thread, all, meeting, own.quantised, few}, all});
+        const Share sentences = apart ? share(step.sentences, thread, threads) : Share{0, step.sentences};
+        Step its = part_of(step, sentences);
+        if (&own != &shared) make_room(own, its);
+        const long first_row = sentences.first * (step.rows / step.sentences);
+        if (apart) return Part{its, first_row, own, own, Team{0, 1, meeting, own.quantised}};
+        return Part{its, first_row, shared, own, Team{thread, threads, meeting, own.quantised, few}};
     }
+
+    void wait(int threads) const {
+        if (threads > 1) meeting.wait(threads);
+    }
+};
+
+// `work` is done by each of the threads, with a crew in whose room there is enough for the step.
+template <typename Work>
+static void together(const Block* blocks, Step& step, int at_most, Work work) {
+    const Company company(at_most);
+    Meeting meeting;
+    const Crew crew{is_small(blocks, step), room_of_thread, meeting};
+    make_room(crew.shared, step);
+#pragma omp parallel num_threads(company.size())
+    work(crew, omp_get_thread_num(), omp_get_num_threads());
     company.end(meeting);
 }
 
 // Whether all tokens have a row in the table: nothing is done where one has not.
-static bool take_step(const Block* blocks, const Step& step, int threads) {
+static bool take_step(const Block* blocks, Step step, int threads) {
     if (!knows_tokens(step)) return false;
-    Meeting meeting;
-    if (step.rows)
-        share_out(blocks, step, step.filled, threads, meeting,
-                  [&](const Part& part) {
-                      take(blocks, part, list_cells(part, true));
-                      if (step.predict) log_softmax(part.team, part.step.log_p, part.step.rows, step.predict->outputs);
-                  });
+    if (!step.rows) return true;
+    Sight sight;
+    if (step.sees && !looks_at_all(step)) sight.own = room_of_thread.own[0].of(step.rows, step.filled);
+    if (step.real) sight.real = room_of_thread.real.of(step.sentences, step.cells);
+    together(blocks, step, threads, [&](const Crew& crew, int thread, int all) {
+        const Part part = crew.part(step, thread, all);
+        part.list(sight);
+        take(blocks, part, sight);
+        if (step.predict) log_softmax(part.team, part.step.log_p, part.step.rows, step.predict->outputs);
+    });
     return true;
 }

@@ -1,111 +1,200 @@
-// Steps of a search in one call, as long as nothing ends: the best ways of each sentence go on. At the first step in which
-// something may end the choice is left to the search, which knows the rules.
+// Steps of a search in one call: in each sentence the best ways go on, hypotheses end among them, and a sentence is over when
+// nothing better can come. Where something else happens, and in the last step, the choice is left to the search.
 #pragma once
 
 #include "choice.h"
 #include "step.h"
 
 struct Stretch {
-    int64_t steps;             // at most
-    int64_t each, count;       // words of each row and ways of each sentence that are looked at
-    int64_t end;               // the word that ends a hypothesis
-    const int64_t* forbidden;  // words that may not follow
+    int64_t steps;              // at most
+    int64_t each, count;        // words of each row and ways of each sentence that are looked at
+    int64_t end;                // the word that ends a hypothesis
+    const int64_t* forbidden;   // words that may not follow
     int64_t forbidden_count;
-    const double* bar;         // (sentences,): where no row is above it, nothing better may come
-    double* score;             // (rows,), of what was written before a step, in and out
-    int64_t *row, *word;       // (steps - 1, rows): of all but the last, which row goes on with which word ...
-    double* log_p;             // ... and its log-probability
-    Ways last;                 // ways to go on after the last step
-    uint8_t* sees;             // (rows, filled) of the last step, where there was one of the first
+    const double* factor;       // (steps,): a hypothesis that ends in a step has this times its score as a rank ...
+    const double* last_factor;  // (sentences,): ... and one that is as long as it may be
+    double* ranks;              // (sentences, best): the highest of those that ended, highest first, in and out
+    int64_t best;
+    double* score;              // (rows,), of what was written before a step, in and out
+    int64_t *row, *word;        // (steps - 1, rows): of all but the last, which row goes on with which word ...
+    double* log_p;              // ... and its log-probability
+    int64_t *ended_in, *ended;  // (ends,): in which step which row came to its end ...
+    double* end_log_p;          // ... and the log-probability of that
+    int64_t ends;
+    int64_t* left;              // (sentences_left,): sentences that are not over, in the order of `score` and `last`
+    int64_t sentences_left;
+    Ways last;                  // ways to go on after the last step
+    uint8_t* sees;              // (rows, filled) of the last step, where there was one of the first
 };
 
-// Whether the first ways of a sentence, one for each of its rows, go on, and nothing else can happen.
-static bool nothing_ends(const Stretch& stretch, const Ways& ways, long sentence, long width) {
-    double highest = -INFINITY;
-    for (long i = sentence * stretch.count; i < sentence * stretch.count + width; i++) {
-        if (ways.word[i] == stretch.end || !std::isfinite(ways.score[i])) return false;
-        highest = std::max(highest, ways.score[i]);
+// The rows that go on, one sentence after the other; rows of notes are numbered as they were at first.
+class Going {
+    Stretch& stretch;
+    Step& step;
+    const long width, all_rows;
+    std::vector<int64_t> token, at, cell, place;
+    std::vector<long> on;        // (rows,): with which way each goes on
+    std::vector<char> over;      // (sentences,)
+    std::atomic<long> ends{0};
+    Seen now, next;
+
+   public:
+    Going(Step& given, Stretch& stretch)
+        : stretch(stretch),
+          step(given),
+          width(given.rows / given.sentences),
+          all_rows(given.rows),
+          token(given.tokens, given.tokens + given.rows),
+          at(given.at, given.at + given.rows),
+          cell(given.cell, given.cell + given.rows),
+          place(given.sentences),
+          on(given.rows),
+          over(given.sentences) {
+        const long filled = step.filled + (stretch.steps - 1) * width;
+        for (long sentence = 0; sentence < step.sentences; sentence++) place[sentence] = sentence;
+        step.tokens = token.data(), step.at = at.data(), step.cell = cell.data(), step.place = place.data();
+        if (step.sees) now = room_of_thread.own[0].of(all_rows, filled), next = room_of_thread.own[1].of(all_rows, filled);
     }
-    for (long row = sentence * width; row < (sentence + 1) * width; row++)
-        if (!std::isfinite(ways.highest[row])) return false;
-    return highest > stretch.bar[sentence];
-}
 
-// Cells that a row sees after a step: those of the row that it came from, and its own.
-static void inherit(const Seen& seen, long from, Seen& next, long row, long cell) {
-    const int count = seen.counts[from];
-    std::copy(seen.of(from), seen.of(from) + count, next.of(row));
-    next.of(row)[count] = (int)cell;
-    next.counts[row] = count + 1;
-}
+    const Seen& seen() const { return now; }
 
-// Tokens, places and cells of rows that go on.
-struct Going {
-    std::vector<int64_t> token, at, cell;
+    // Whether a sentence needs nobody to choose for it: each row has a way to go on, or all is at an end.
+    bool knows(long sentence) {
+        const Ways& ways = stretch.last;
+        const long first = sentence * stretch.count;
+        long found = 0, ended = 0;
+        for (long row = sentence * width; row < (sentence + 1) * width; row++)
+            if (!std::isfinite(ways.highest[row])) return false;
+        for (long i = first; i < first + stretch.count && (i < first + width || found < width); i++) {
+            if (!std::isfinite(ways.score[i])) return false;
+            if (ways.word[i] == stretch.end)
+                ended++;
+            else if (found < width)
+                on[sentence * width + found++] = i;
+        }
+        over[sentence] = !found;
+        return found == width || (!found && ended);
+    }
 
-    explicit Going(const Step& step)
-        : token(step.tokens, step.tokens + step.rows),
-          at(step.at, step.at + step.rows),
-          cell(step.cell, step.cell + step.rows) {}
+    // Writes down which rows of a sentence go on in this step, and which end. Only the first ways may end.
+    void note(long sentence, long number) {
+        const Ways& ways = stretch.last;
+        const long first = sentence * stretch.count, origin = place[sentence] * width;
+        double* ranks = stretch.ranks + place[sentence] * stretch.best;
+        for (long i = first; i < first + width; i++) {
+            if (ways.word[i] != stretch.end) continue;
+            const double rank = ways.score[i] * stretch.factor[number];
+            if (below(rank, ranks[stretch.best - 1])) continue;
+            const long end = ends++;
+            stretch.ended_in[end] = number, stretch.end_log_p[end] = ways.log_p[i];
+            stretch.ended[end] = origin + ways.row[i] - sentence * width;
+            ranks[stretch.best - 1] = rank;
+            std::sort(ranks, ranks + stretch.best, std::greater<double>());
+        }
+        double highest = -INFINITY;
+        for (long w = 0; w < width && !over[sentence]; w++) {
+            const long row = sentence * width + w, way = on[row], note = number * all_rows + origin + w;
+            stretch.row[note] = origin + ways.row[way] - sentence * width, stretch.word[note] = ways.word[way];
+            stretch.log_p[note] = ways.log_p[way], stretch.score[row] = ways.score[way];
+            token[row] = ways.word[way], at[row] += 1, cell[row] += width;
+            highest = std::max(highest, ways.score[way]);
+            if (now) inherit(ways.row[way], row);
+        }
+        if (below(highest * stretch.last_factor[place[sentence]], ranks[stretch.best - 1])) over[sentence] = true;
+    }
+
+    // After a step, by one thread: the last sentences take the places of those that are over.
+    void close_up() {
+        for (long sentence = 0; sentence < step.sentences; sentence++)
+            while (over[sentence] && sentence < step.sentences) move(--step.sentences, sentence);
+        step.rows = step.sentences * width;
+        if (step.sine) step.sine += step.head_width / 2 * all_rows, step.cosine += step.head_width / 2 * all_rows;
+        step.filled += width;
+        step.sees = nullptr;
+        std::swap(now, next);
+    }
+
+    // What is to be known when all is done.
+    void end() {
+        stretch.ends = ends, stretch.sentences_left = step.sentences;
+        std::copy(place.begin(), place.begin() + step.sentences, stretch.left);
+        for (long row = 0; stretch.sees && row < step.rows; row++) {
+            uint8_t* line = stretch.sees + row * step.filled;
+            std::fill(line, line + step.filled, 0);
+            for (long c = 0; c < now.counts[row]; c++) line[now.of(row)[c]] = 1;
+        }
+    }
+
+   private:
+    // Whether it is, for certain: of what is nearly the same, the search itself has to tell.
+    static bool below(double rank, double other) { return rank < other - 1e-9 * std::abs(other); }
+
+    // After a step a row sees the cells of the row that it came from, and its own.
+    void inherit(long from, long row) {
+        const int count = now.counts[from];
+        std::copy(now.of(from), now.of(from) + count, next.of(row));
+        next.of(row)[count] = (int)cell[row];
+        next.counts[row] = count + 1;
+    }
+
+    void move(long from, long to) {
+        if (from == to) return;
+        over[to] = over[from], place[to] = place[from];
+        for (long w = 0; w < width; w++) {
+            const long row = to * width + w, old = from * width + w;
+            token[row] = token[old], at[row] = at[old], cell[row] = cell[old], stretch.score[row] = stretch.score[old];
+            if (!next) continue;
+            next.counts[row] = next.counts[old];
+            std::copy(next.of(old), next.of(old) + next.counts[old], next.of(row));
+        }
+    }
 };
 
 // How many steps were taken, 0 where a token has no row in the table. Threads agree after each of them whether it was the
-// last.
-static long take_stretch(const Block* blocks, const Step& given, const Stretch& stretch, int threads) {
-    if (!given.rows || !knows_tokens(given)) return 0;
-    const long width = given.rows / given.sentences, words = given.predict->outputs;
-    const long waves = given.head_width / 2 * given.rows;
-    Going going(given);
-    Choice choice(given.rows, width, stretch.each, stretch.count);
-    Meeting meeting;
+// last, and share out anew what is left.
+static long take_stretch(const Block* blocks, Step step, Stretch& stretch, int threads) {
+    if (!step.rows || !knows_tokens(step)) return 0;
+    const long width = step.rows / step.sentences, words = step.predict->outputs;
+    Choice choice(step.rows, width, stretch.each, stretch.count);
     std::atomic<long> last{stretch.steps - 1};
-    Step first = given;
-    first.tokens = going.token.data(), first.at = going.at.data(), first.cell = going.cell.data();
+    Going going(step, stretch);
+    Sight sight;
+    if (step.real) sight.real = room_of_thread.real.of(step.sentences, step.cells);
 
-    share_out(blocks, first, given.filled + (stretch.steps - 1) * width, threads, meeting, [&](Part part) {
-        Step& step = part.step;
-        const Team& team = part.team;
-        const Ways& ways = stretch.last;
-        const long first_row = part.first_sentence * width;
-        const Share rows = team.of(step.rows), sentences = team.of(step.sentences);
-        const Seen* seen = list_cells(part, false);
+    together(blocks, step, threads, [&](const Crew& crew, int thread, int all) {
         for (long number = 0;; number++) {
+            const Part part = crew.part(step, thread, all);
+            const Sight seen{going.seen(), sight.real};
+            if (!number) part.list(seen);
             take(blocks, part, seen);
-            for (long row = rows.first; row < rows.last; row++) {
-                float* logits = step.log_p + row * words;
+
+            const Share rows = part.team.of(part.step.rows), sentences = part.team.of(part.step.sentences);
+            for (long own = rows.first; own < rows.last; own++) {
+                float* logits = part.step.log_p + own * words;
                 const float log_sum = log_sum_of(logits, words);
                 for (long i = 0; i < stretch.forbidden_count; i++) logits[stretch.forbidden[i]] = -INFINITY;
-                choice.look_at(logits, log_sum, words, first_row + row);
+                choice.look_at(logits, log_sum, words, part.first_row + own);
             }
-            team.wait();
-            for (long own = sentences.first; own < sentences.last; own++) {
-                const long sentence = part.first_sentence + own;
-                choice.choose(stretch.score, sentence, ways);
-                if (!nothing_ends(stretch, ways, sentence, width)) last = number;  // whoever says so, says the same
+            part.team.wait();
+            const long first = part.first_row / width;
+            for (long sentence = first + sentences.first; sentence < first + sentences.last; sentence++) {
+                choice.choose(stretch.score, sentence, stretch.last);
+                if (!going.knows(sentence)) last = number;  // whoever says so, says the same
             }
-            if (part.threads > 1) meeting.wait(part.threads);  // all of them, also those that work apart
+            crew.wait(all);
             if (last <= number) break;
 
-            Seen& next = part.room.own[(number + 1) % 2];
-            for (long own = sentences.first; own < sentences.last; own++)
-                for (long w = 0; w < width; w++) {
-                    const long row = own * width + w, global = first_row + row;
-                    const long way = (part.first_sentence + own) * stretch.count + w, note = number * given.rows + global;
-                    stretch.row[note] = ways.row[way], stretch.word[note] = ways.word[way];
-                    stretch.log_p[note] = ways.log_p[way], stretch.score[global] = ways.score[way];
-                    going.token[global] = ways.word[way], going.at[global] += 1, going.cell[global] += width;
-                    if (seen) inherit(*seen, ways.row[way] - first_row, next, row, going.cell[global]);
-                }
-            if (seen) seen = &next;
-            if (step.sine) step.sine += waves, step.cosine += waves;
-            step.filled += width;
-            team.wait();
-        }
-        for (long row = rows.first; stretch.sees && row < rows.last; row++) {
-            uint8_t* line = stretch.sees + (first_row + row) * step.filled;
-            std::fill(line, line + step.filled, 0);
-            for (long c = 0; c < seen->counts[row]; c++) line[seen->of(row)[c]] = 1;
+            for (long sentence = first + sentences.first; sentence < first + sentences.last; sentence++)
+                going.note(sentence, number);
+            crew.wait(all);
+            if (!thread) {
+                going.close_up();
+                if (!step.sentences) last = number;
+            }
+            crew.wait(all);
+            if (last <= number) break;
         }
     });
+    going.end();
     return last + 1;
 }
