@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,8 +21,8 @@ from saccade.metrics import Score, bleu, chrf, paired_p_value
 from saccade.tasks.base import Prediction, Task
 from saccade.tasks.translate import Translate
 
-BATCH_TOKENS = 1024
-BATCH_BEAM = 8  # of a wider beam fewer lines are translated together: what is kept of each grows with it
+BATCH_TOKENS = 4096  # of lines that are read before they are translated, like lengths together
+BATCH_BEAM = 8  # of a wider beam fewer: it takes longer, and what is done is handed out
 # Where a sentence may end, and where it does, mostly; Chinese and Japanese ones have no space between them.
 MARK = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])\s*(?=.)")
 SENTENCE_END = re.compile(r"([.!?…]+(?:\s?[»”\")\]]+)?(?=\s)|[。！？]+(?=.))\s*(?![\s»”」』)）\]!?。！？….,;:])")
@@ -97,9 +98,9 @@ def translate_lines(
     for line in lines:
         if line is not None:
             number += 1
-            parts = _parts(task, line, f"line {number}", split)
+            parts, pieces = _parts(task, line, f"line {number}", split)
             gathered.append((line, parts))
-            tokens += 1 if isinstance(parts, str) else sum(len(task.pieces.encode(part)) for part in parts)
+            tokens += pieces
         if gathered and (line is None or tokens >= most):
             yield from _translated(translator, gathered, number - len(gathered), method, split)
             gathered, tokens = [], 0
@@ -256,23 +257,24 @@ def _refuse_contradictions(decode: DecodeSettings) -> None:
                 raise SaccadeError(f"no translation can have {wanted!r} in it and be without {avoided!r}")
 
 
-def _parts(task: Translate, line: str, where: str, split: bool) -> list[str] | str:
-    """The line itself, or its sentences; as text, why it is refused."""
+def _parts(task: Translate, line: str, where: str, split: bool) -> tuple[list[str] | str, int]:
+    """The line itself, or its sentences, and how many pieces they have; as text, why it is refused."""
     longest = task.settings.longest
 
+    @cache  # most lines are one sentence
     def pieces(text: str) -> int:
         return len(task.pieces.encode(text))
 
     if not line.strip():
-        return []
+        return [], 0
     fits = pieces(line) <= longest
     if task.recipe.decode.must_include and not fits:
         return (
             f"{where}: refused, {pieces(line)} pieces where the model was trained on {longest} at most; "
             f"a line that must include a text is not split: {_shown(line)}"
-        )
+        ), 1
     if task.recipe.decode.must_include or (fits and not split):
-        return [line]
+        return [line], pieces(line)
     sentences: list[str] = []
     for sentence in split_sentences(line):
         sentences += [sentence] if pieces(sentence) <= longest else MARK.split(sentence)
@@ -281,8 +283,8 @@ def _parts(task: Translate, line: str, where: str, split: bool) -> list[str] | s
             return (
                 f"{where}: refused, a sentence of {length} pieces where the model was trained on {longest} at most; "
                 f"break it up: {_shown(sentence)}"
-            )
-    return sentences
+            ), 1
+    return sentences, sum(map(pieces, sentences))
 
 
 def _joined(line: str, predictions: Sequence[Prediction], where: str, split: bool) -> Translated:

@@ -36,7 +36,8 @@ from saccade.nn.cache import Past
 from saccade.nn.choice import Asked, Stretch
 from saccade.tasks.base import Prediction
 
-AT_ONCE = 64  # answers searched together
+AT_ONCE = 64  # answers searched together, at most
+MOST_TOKENS = 1 << 14  # that all their hypotheses may have, if they were as long as they may be: each is kept in memory
 SMALLEST_INCLUDING_BEAM = 4  # places for hypotheses with and without what an answer must include
 
 
@@ -119,10 +120,12 @@ def search_answers(
     """
     order = sorted(range(len(limits)), key=lambda number: -limits[number])
     answers: list[list[Hypothesis]] = [[] for _ in limits]
-    for first in range(0, len(order), AT_ONCE):
-        chunk = order[first : first + AT_ONCE]
+    while order:
+        longest = limits[order[0]] + plan.extra
+        count = max(1, min(AT_ONCE, MOST_TOKENS // (longest * plan.method.width)))
+        chunk, order = order[:count], order[count:]
         allowed = [limits[number] + plan.extra for number in chunk]
-        past = model.begin(encode(chunk), max(allowed))
+        past = model.begin(encode(chunk), longest)
         # every input has its own draws, whatever else is in its part
         method = replace(plan.method, numbers=chunk) if isinstance(plan.method, Sample) else plan.method
         rules = [*plan.rules, prefix([plan.beginning] * len(chunk))] if plan.beginning else plan.rules
