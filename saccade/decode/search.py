@@ -159,9 +159,8 @@ class Ledger:
     @property
     def ranks(self) -> list[float]:
         """Of those that would be answered, highest first; -inf for each that is missing."""
-        best = self.method.best
-        missing = [-math.inf] * max(0, best - len(self.ended))
-        return sorted((each.score for each in self.ended), reverse=True)[:best] + missing
+        missing = [-math.inf] * (self.method.best - len(self.ended))
+        return sorted([each.score for each in self.ended], reverse=True)[: self.method.best] + missing
 
     def done(self, live: list[float]) -> bool:
         """Whether nothing that may come of the live scores can change the best."""

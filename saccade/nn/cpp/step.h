@@ -219,13 +219,12 @@ struct Crew {
     }
 };
 
-// `work` is done by each of the threads, with a crew in whose room there is enough for the step.
+// `work` is done by each of the threads, with a crew in whose room this thread has made enough for the step.
 template <typename Work>
-static void together(const Block* blocks, Step& step, int at_most, Work work) {
+static void together(const Block* blocks, const Step& step, int at_most, Work work) {
     const Company company(at_most);
     Meeting meeting;
     const Crew crew{is_small(blocks, step), room_of_thread, meeting};
-    make_room(crew.shared, step);
 #pragma omp parallel num_threads(company.size())
     work(crew, omp_get_thread_num(), omp_get_num_threads());
     company.end(meeting);
@@ -238,6 +237,7 @@ static bool take_step(const Block* blocks, Step step, int threads) {
     Sight sight;
     if (step.sees && !looks_at_all(step)) sight.own = room_of_thread.own[0].of(step.rows, step.filled);
     if (step.real) sight.real = room_of_thread.real.of(step.sentences, step.cells);
+    make_room(room_of_thread, step);
     together(blocks, step, threads, [&](const Crew& crew, int thread, int all) {
         const Part part = crew.part(step, thread, all);
         part.list(sight);

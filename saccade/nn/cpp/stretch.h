@@ -30,16 +30,16 @@ struct Stretch {
 // The rows that go on, one sentence after the other; rows of notes are numbered as they were at first.
 class Going {
     Stretch& stretch;
-    Step& step;
+    Step step;  // the first; later ones have fewer sentences
     const long width, all_rows;
     std::vector<int64_t> token, at, cell, place;
-    std::vector<long> on;        // (rows,): with which way each goes on
-    std::vector<char> over;      // (sentences,)
-    std::atomic<long> ends{0};
-    Seen now, next;
+    std::vector<long> on;    // (rows,): with which way each goes on
+    std::vector<char> over;  // (sentences,)
+    std::atomic<long> ends{0}, stirred{-1};
+    Seen seen[2];
 
    public:
-    Going(Step& given, Stretch& stretch)
+    Going(const Step& given, Stretch& stretch)
         : stretch(stretch),
           step(given),
           width(given.rows / given.sentences),
@@ -53,13 +53,23 @@ class Going {
         const long filled = step.filled + (stretch.steps - 1) * width;
         for (long sentence = 0; sentence < step.sentences; sentence++) place[sentence] = sentence;
         step.tokens = token.data(), step.at = at.data(), step.cell = cell.data(), step.place = place.data();
-        if (step.sees) now = room_of_thread.own[0].of(all_rows, filled), next = room_of_thread.own[1].of(all_rows, filled);
+        for (int i = 0; i < 2 && step.sees; i++) seen[i] = room_of_thread.own[i].of(all_rows, filled);
     }
 
-    const Seen& seen() const { return now; }
+    // The step with this number.
+    Step its(long number) const {
+        const long angles = number * all_rows * (step.head_width / 2);
+        Step now = step;
+        now.filled += number * width;
+        if (number) now.sees = nullptr;
+        if (step.sine) now.sine += angles, now.cosine += angles;
+        return now;
+    }
+
+    const Seen& seen_in(long number) const { return seen[number % 2]; }
 
     // Whether a sentence needs nobody to choose for it: each row has a way to go on, or all is at an end.
-    bool knows(long sentence) {
+    bool knows(long sentence, long number) {
         const Ways& ways = stretch.last;
         const long first = sentence * stretch.count;
         long found = 0, ended = 0;
@@ -73,71 +83,75 @@ class Going {
                 on[sentence * width + found++] = i;
         }
         over[sentence] = !found;
+        if (ended || std::isfinite(ranks_of(sentence)[stretch.best - 1])) stirred = number;
         return found == width || (!found && ended);
     }
+
+    // Whether a sentence may be over after this step: asked when all are known.
+    bool stirs(long number) const { return stirred == number; }
 
     // Writes down which rows of a sentence go on in this step, and which end. Only the first ways may end.
     void note(long sentence, long number) {
         const Ways& ways = stretch.last;
         const long first = sentence * stretch.count, origin = place[sentence] * width;
-        double* ranks = stretch.ranks + place[sentence] * stretch.best;
+        double *ranks = ranks_of(sentence), *worst = ranks + stretch.best - 1, highest = -INFINITY;
         for (long i = first; i < first + width; i++) {
             if (ways.word[i] != stretch.end) continue;
             const double rank = ways.score[i] * stretch.factor[number];
-            if (below(rank, ranks[stretch.best - 1])) continue;
+            if (below(rank, *worst)) continue;
             const long end = ends++;
             stretch.ended_in[end] = number, stretch.end_log_p[end] = ways.log_p[i];
             stretch.ended[end] = origin + ways.row[i] - sentence * width;
-            ranks[stretch.best - 1] = rank;
+            *worst = std::max(*worst, rank);
             std::sort(ranks, ranks + stretch.best, std::greater<double>());
         }
-        double highest = -INFINITY;
         for (long w = 0; w < width && !over[sentence]; w++) {
             const long row = sentence * width + w, way = on[row], note = number * all_rows + origin + w;
             stretch.row[note] = origin + ways.row[way] - sentence * width, stretch.word[note] = ways.word[way];
             stretch.log_p[note] = ways.log_p[way], stretch.score[row] = ways.score[way];
             token[row] = ways.word[way], at[row] += 1, cell[row] += width;
             highest = std::max(highest, ways.score[way]);
-            if (now) inherit(ways.row[way], row);
+            if (step.sees) inherit(seen[number % 2], ways.row[way], seen[(number + 1) % 2], row);
         }
-        if (below(highest * stretch.last_factor[place[sentence]], ranks[stretch.best - 1])) over[sentence] = true;
+        if (below(highest * stretch.last_factor[place[sentence]], *worst)) over[sentence] = true;
     }
 
-    // After a step, by one thread: the last sentences take the places of those that are over.
-    void close_up() {
+    // After a step, by one thread: the last sentences take the places of those that are over. Whether any is left.
+    bool close_up(long number) {
         for (long sentence = 0; sentence < step.sentences; sentence++)
-            while (over[sentence] && sentence < step.sentences) move(--step.sentences, sentence);
+            while (sentence < step.sentences && over[sentence]) move(--step.sentences, sentence, seen[(number + 1) % 2]);
         step.rows = step.sentences * width;
-        if (step.sine) step.sine += step.head_width / 2 * all_rows, step.cosine += step.head_width / 2 * all_rows;
-        step.filled += width;
-        step.sees = nullptr;
-        std::swap(now, next);
+        return step.sentences;
     }
 
-    // What is to be known when all is done.
-    void end() {
+    // What is to be known after the last step.
+    void end(long number) {
+        const long filled = step.filled + number * width;
+        const Seen& last = seen[number % 2];
         stretch.ends = ends, stretch.sentences_left = step.sentences;
         std::copy(place.begin(), place.begin() + step.sentences, stretch.left);
         for (long row = 0; stretch.sees && row < step.rows; row++) {
-            uint8_t* line = stretch.sees + row * step.filled;
-            std::fill(line, line + step.filled, 0);
-            for (long c = 0; c < now.counts[row]; c++) line[now.of(row)[c]] = 1;
+            uint8_t* line = stretch.sees + row * filled;
+            std::fill(line, line + filled, 0);
+            for (long c = 0; c < last.counts[row]; c++) line[last.of(row)[c]] = 1;
         }
     }
 
    private:
+    double* ranks_of(long sentence) const { return stretch.ranks + place[sentence] * stretch.best; }
+
     // Whether it is, for certain: of what is nearly the same, the search itself has to tell.
     static bool below(double rank, double other) { return rank < other - 1e-9 * std::abs(other); }
 
     // After a step a row sees the cells of the row that it came from, and its own.
-    void inherit(long from, long row) {
+    void inherit(const Seen& now, long from, const Seen& next, long row) const {
         const int count = now.counts[from];
         std::copy(now.of(from), now.of(from) + count, next.of(row));
         next.of(row)[count] = (int)cell[row];
         next.counts[row] = count + 1;
     }
 
-    void move(long from, long to) {
+    void move(long from, long to, const Seen& next) {
         if (from == to) return;
         over[to] = over[from], place[to] = place[from];
         for (long w = 0; w < width; w++) {
@@ -157,16 +171,17 @@ static long take_stretch(const Block* blocks, Step step, Stretch& stretch, int t
     const long width = step.rows / step.sentences, words = step.predict->outputs;
     Choice choice(step.rows, width, stretch.each, stretch.count);
     std::atomic<long> last{stretch.steps - 1};
+    Seen real;
+    if (step.real) real = room_of_thread.real.of(step.sentences, step.cells);
+    make_room(room_of_thread, step);
     Going going(step, stretch);
-    Sight sight;
-    if (step.real) sight.real = room_of_thread.real.of(step.sentences, step.cells);
 
     together(blocks, step, threads, [&](const Crew& crew, int thread, int all) {
         for (long number = 0;; number++) {
-            const Part part = crew.part(step, thread, all);
-            const Sight seen{going.seen(), sight.real};
-            if (!number) part.list(seen);
-            take(blocks, part, seen);
+            const Part part = crew.part(going.its(number), thread, all);
+            const Sight sight{going.seen_in(number), real};
+            if (!number) part.list(sight);
+            take(blocks, part, sight);
 
             const Share rows = part.team.of(part.step.rows), sentences = part.team.of(part.step.sentences);
             for (long own = rows.first; own < rows.last; own++) {
@@ -179,22 +194,24 @@ static long take_stretch(const Block* blocks, Step step, Stretch& stretch, int t
             const long first = part.first_row / width;
             for (long sentence = first + sentences.first; sentence < first + sentences.last; sentence++) {
                 choice.choose(stretch.score, sentence, stretch.last);
-                if (!going.knows(sentence)) last = number;  // whoever says so, says the same
+                if (!going.knows(sentence, number)) last = number;  // whoever says so, says the same
             }
             crew.wait(all);
             if (last <= number) break;
 
+            const bool stirs = going.stirs(number);
             for (long sentence = first + sentences.first; sentence < first + sentences.last; sentence++)
                 going.note(sentence, number);
-            crew.wait(all);
-            if (!thread) {
-                going.close_up();
-                if (!step.sentences) last = number;
+            if (!stirs) {  // all go on as they are
+                part.team.wait();
+                continue;
             }
+            crew.wait(all);
+            if (!thread && !going.close_up(number)) last = number;
             crew.wait(all);
             if (last <= number) break;
         }
     });
-    going.end();
+    going.end(last);
     return last + 1;
 }
