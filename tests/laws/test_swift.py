@@ -196,6 +196,22 @@ def test_a_sentence_is_read_the_same_whatever_stands_beside_it(precision: Precis
 
 
 @torch.no_grad()
+def test_what_is_padded_for_the_sake_of_others_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each call's sentences, whose real positions need not be the first, of one that has none; torch reads it."""
+    exact = {"atol": 0.0, "rtol": 0.0} if native.library() is not None else {"atol": 1e-5, "rtol": 1e-5}
+    monkeypatch.setattr(swift_encoder, "AT_ONCE", 60)  # two sentences
+    ready = packed(sequence_model("transformer").float())
+    mask = torch.zeros(5, 30, dtype=torch.bool)
+    mask[0], mask[1, 2:5], mask[2, :4], mask[3, 7] = True, True, True, True
+    states = ready.encode(tokens(5, 30, seed=5), mask).states
+    read = states.any(-1).sum(1).tolist()
+    assert read == ([30, 30, 8, 8, 1] if native.library() is not None else [30] * 5)
+    for row, (first, last) in enumerate([(0, 30), (2, 5), (0, 4), (7, 8)]):
+        alone = ready.encode(tokens(5, 30, seed=5)[row : row + 1, :last], mask[row : row + 1, :last]).states
+        torch.testing.assert_close(states[row, first:last], alone[0, first:last], **exact)
+
+
+@torch.no_grad()
 def test_long_sentences_are_read_by_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     model = sequence_model("transformer").float()
     ready, source = packed(model), tokens(2, swift_encoder.LONGEST + 1, seed=5)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from saccade.nn import native
 from saccade.nn.choice import continuations
-from saccade.nn.native import NativeLinear, RowLosses, cross_entropy, log_probabilities
+from saccade.nn.native import NativeLinear, RowLosses, cross_entropy, log_probabilities, remember
 
 COMPILER = next(filter(None, map(shutil.which, native.COMPILERS)), "")
 
@@ -66,6 +66,31 @@ def test_a_product_is_the_product(made: ctypes.CDLL, rows: int, outputs: int, in
     rounded = NativeLinear(made, weight, shift, in_bytes=True)(x)
     steps = inputs**0.5 * float(weight.abs().max() * x.abs().max()) / made.levels()  # of rounding, as they add up
     assert float((rounded - expected).abs().max()) < 2 * steps
+
+
+@pytest.mark.parametrize("in_bytes", [False, True])
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("sentences", [1, 45])
+def test_what_is_real_of_a_memory_is_remembered(
+    made: ctypes.CDLL, sentences: int, threads: int, in_bytes: bool
+) -> None:
+    """By the map, in the places of keys and values; zeros where nothing is real, whatever was there before."""
+    heads, cells, width, before = 6, 9, 5, torch.get_num_threads()
+    linear = NativeLinear(made, drawn(2 * heads * width, 33), drawn(2 * heads * width), in_bytes=in_bytes)
+    states, draw = drawn(sentences, cells, 33, seed=3), torch.Generator().manual_seed(4)
+    mask = torch.rand(sentences, cells, generator=draw) < 0.6
+    expected = linear(states).unflatten(-1, (2, heads, width)).permute(2, 0, 3, 1, 4)  # (2, B, H, S, K)
+    try:
+        torch.set_num_threads(threads)
+        for real in (mask, None):
+            found = torch.full((2, sentences, heads, cells, width), math.nan, dtype=torch.float32)
+            remember(linear, states, real, *found)
+            shown = torch.ones_like(mask) if real is None else real
+            assert torch.equal(found, torch.where(shown[None, :, None, :, None], expected, 0.0))
+    finally:
+        torch.set_num_threads(before)
+    with pytest.raises(ValueError, match="do not fit keys"):
+        remember(linear, states[:, 1:], None, *found)
 
 
 @pytest.mark.parametrize("in_bytes", [False, True])

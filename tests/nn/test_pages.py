@@ -70,6 +70,33 @@ def test_what_was_let_go_is_given_again_if_it_is_large_enough(rows: int) -> None
     assert again.room(4096, 1000).data_ptr() != first
 
 
+@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="a system without large pages to ask for")
+def test_of_several_that_were_let_go_the_smallest_that_fits_is_given_again() -> None:
+    again = Again()
+    sizes = (8, 2, 5)  # in pages
+    tables = [again.room(size, PAGE // 4) for size in sizes]
+    places = {size: table.data_ptr() for size, table in zip(sizes, tables, strict=True)}
+    tables.clear()
+    two, three, four = (again.room(size, PAGE // 4) for size in (2, 3, 4))
+    assert [each.data_ptr() for each in (two, three, four)] == [places[2], places[5], places[8]]
+    fifth = again.room(1, PAGE // 4)
+    assert fifth.data_ptr() not in places.values()
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="a system without large pages to ask for")
+def test_only_some_are_kept_and_none_for_a_table_much_smaller() -> None:
+    again = Again()
+    tables = [again.room(1, PAGE // 4) for _ in range(Again.KEPT + 3)]
+    tables.clear()
+    assert len(again._free) == Again.KEPT
+    again = Again()
+    large = again.room(40, PAGE // 4)
+    first = large.data_ptr()
+    del large
+    assert again.room(1, PAGE // 4).data_ptr() != first
+    assert again.room(39, PAGE // 4).data_ptr() == first
+
+
 @pytest.mark.parametrize("held", [lambda table: table[5, 7:9], lambda table: table.numpy()[5, 7:9]])
 def test_what_anyone_still_sees_is_not_given_again(held: Callable[[Tensor], Any]) -> None:
     again = Again()

@@ -14,7 +14,9 @@ from saccade.config.training import DecodeSettings
 from saccade.data.vocab import END, START, Symbols
 from saccade.decode import Beam, Greedy, Hypothesis, Method, Sample
 from saccade.errors import SaccadeError
-from saccade.models.shapes import EncoderDecoder
+from saccade.models.shapes import EncoderDecoder, Memory
+from saccade.nn.cache import Past
+from saccade.tasks import answers
 from saccade.tasks.answers import method_of, validation_method
 from saccade.tasks.base import Answer, Prediction, Task
 from saccade.tasks.pairs import answer_pairs, collate_pairs
@@ -55,6 +57,24 @@ def test_batches_are_padded_and_count_what_is_to_be_predicted() -> None:
     assert batch.numbers == (10, 11)
     with pytest.raises(SaccadeError, match="example 12 has an empty source"):
         collate_pairs([([], [3])], [12])
+
+
+def test_answers_that_may_be_long_are_searched_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, begun = hurried(sequence_model("transformer")), list[int]()
+    whole = answer(model, DecodeSettings(beam=2))
+    begin = model.begin
+
+    def counted(memory: Memory, limit: int) -> Past:
+        begun.append(memory.rows)
+        return begin(memory, limit)
+
+    monkeypatch.setattr(model, "begin", counted)
+    limit = 2 * 4 + 10  # of the longest source
+    for most, parts in ((6 * limit, [3]), (4 * limit, [2, 1]), (1, [1, 1, 1])):
+        monkeypatch.setattr(answers, "MOST_TOKENS", most)
+        begun.clear()
+        assert answer(model, DecodeSettings(beam=2)) == whole
+        assert begun == parts
 
 
 def test_answers_come_back_in_the_order_asked_whatever_their_length() -> None:
