@@ -98,7 +98,7 @@ def translate(
         list[str] | None, typer.Option(metavar="TEXT", help="Translations do not contain this text. Repeatable.")
     ] = None,
     batch_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Pieces translated together. (default: 4096, fewer with a wide beam)")
+        int | None, typer.Option(min=1, help="Pieces read ahead: like lengths go together. (default: 4096, or fewer)")
     ] = None,
     precision: Precise = "float32",
     threads: Threads = None,

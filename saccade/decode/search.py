@@ -23,7 +23,7 @@ from saccade.decode.methods import Greedy, Live, Method, Path, walked
 from saccade.decode.rules import Never, Rule
 from saccade.errors import SaccadeError
 from saccade.nn.cache import Past
-from saccade.nn.choice import Asked, Continuations, Stretch
+from saccade.nn.choice import LONGEST_STRETCH, Asked, Continuations, Stretch
 
 Step = Callable[[Tensor, Past], tuple[Tensor, Past]]  # tokens (R, t), past -> log-probabilities (R, V), past
 Stretching = Callable[[Past, Asked], tuple[Stretch, Past] | None]
@@ -121,8 +121,9 @@ def _asked(
     forbidden = [token for rule in lasting if live.written < rule.before for token in rule.tokens]
     own = [ledgers[sentence] for sentence in live.sentence[:: live.width]]
     left = min([ledger.limit for ledger in own]) - live.written
-    steps = 1 if one_step or live.width < method.width else min([left, *(rule.lasts(live.written) for rule in lasting)])
-    factor = [method.rank(1.0, live.written + length) for length in range(1, int(steps) + 1)]
+    steps = min([left, LONGEST_STRETCH, *(rule.lasts(live.written) for rule in lasting)])
+    steps = 1 if one_step or live.width < method.width else int(steps)
+    factor = [method.rank(1.0, live.written + length) for length in range(1, steps + 1)]
     last_factor = [method.rank(1.0, ledger.limit + 1) for ledger in own]
     ranks = [ledger.ranks for ledger in own]
     return Asked(last, live.score, method.ways, end, forbidden, ranks, factor, last_factor)
@@ -212,9 +213,10 @@ def _note_dead_ends(found: Continuations, live: Live, ledgers: list[Ledger]) -> 
 def _require_numbers(found: Continuations, live: Live) -> None:
     """NaN counts as the highest of all where candidates are chosen: there is none among them, or none at all."""
     if math.isnan(sum(found.log_p)):
-        row = next(row for row, value in zip(found.row, found.log_p, strict=True) if math.isnan(value))
+        named = zip(found.row, found.log_p, strict=True)
+        sentence = min(live.sentence[row] for row, value in named if math.isnan(value))
         raise SaccadeError(
-            f"the model produced NaN for sentence {live.sentence[row]} after {live.written} tokens; "
+            f"the model produced NaN for sentence {sentence} after {live.written} tokens; "
             "its weights are broken, or were trained until they diverged"
         )
 

@@ -162,7 +162,7 @@ class SharedCells(Cells):
         """Room for answers that may have so many tokens: most have half of them."""
         capacity = min(limit, max(ROOM, min(limit // 2 + ROOM // 2, USUAL)))
         key, value = (room(like, sentences, heads, capacity, width) for _ in range(2))
-        return KeyValues(key, value, own=True)
+        return KeyValues(key, value)
 
     def __init__(self, past: Past, steps: int):
         self.others, cells = past.memory  # what the encoder says, and cells of each sentence
@@ -184,7 +184,7 @@ class SharedCells(Cells):
         key, value = (room(each, *each.shape[:2], capacity, each.shape[3]) for each in (cells.key, cells.value))
         for new, old in ((key, cells.key), (value, cells.value)):
             new[:, :, : self.first] = old[:, :, : self.first]
-        return KeyValues(key, value, own=cells.own)
+        return KeyValues(key, value, own=True)
 
     @functools.cached_property
     def mask(self) -> Tensor | None:

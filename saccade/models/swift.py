@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from saccade.models.transformer import TransformerDecoder
 
 MOST_ROOM = 256  # cells that a text's cache begins with; more are made when they are needed
-LONGEST_STRETCH = 16  # steps without a look at the keyboard
 
 
 def is_plain(block: Block, *, causal: bool = True) -> bool:
@@ -230,7 +229,7 @@ class SwiftDecoder(nn.Module):
         if self.native is None or its is None or apart:
             return None
         cells, others = self._cells(past, 1)
-        asked = replace(asked, factor=asked.factor[: min(cells.steps_ahead, LONGEST_STRETCH)])
+        asked = replace(asked, factor=asked.factor[: cells.steps_ahead])
         found = self.native.stretch(others, cells, past.used + asked.steps, its, asked)
         return None if found is None else (found, cells.after(past, found))
 

@@ -15,6 +15,8 @@ from torch import Tensor
 from saccade.nn import native
 from saccade.nn.native import Ways, is_plain, pointer
 
+LONGEST_STRETCH = 16  # steps without a look at the keyboard
+
 
 class Continuations(NamedTuple):
     """The best words to go on with, `ways` for each sentence, one sentence after the other: few numbers, of which much
@@ -76,9 +78,8 @@ class Asked:
     ways: int  # of each sentence that are looked at
     end: int  # the token that ends a hypothesis
     forbidden: Sequence[int]  # tokens that may not follow
-    ranks: Sequence[
-        Sequence[float]
-    ]  # (B, best): of the best that have ended, highest first, -inf for each that is missing
+    # (B, best): of the best that have ended, highest first, -inf for each that is missing
+    ranks: Sequence[Sequence[float]]
     factor: Sequence[float]  # (steps,), of one that ends in each step ...
     last_factor: Sequence[float]  # (B,), ... and of one that is as long as it may be
 
@@ -94,7 +95,7 @@ class Asked:
 
 class Stretch(NamedTuple):
     """Steps in which the best ways of a sentence went on, one for each row, or ended, until all was said; and the one
-    after them, of the sentences that were left. Rows are numbered as they were at first, but for those of `found`."""
+    after them, of the sentences that were left. In `notes` and `ended` rows are numbered as they were at first."""
 
     steps: int
     notes: Sequence[tuple[Sequence[int], Sequence[int], Sequence[float]]]  # row, word and log_p of each step, all (R,)
@@ -102,7 +103,7 @@ class Stretch(NamedTuple):
     left: Sequence[int]  # sentences that are not over, in the order of what follows
     score: Sequence[float]  # of their rows, before the last step ...
     found: Continuations  # ... and what may follow it
-    seen: Tensor | None  # (R, S), cells that rows see after it
+    seen: Tensor | None  # (their rows, S), cells that they see after it
 
 
 class Notebook:

@@ -48,9 +48,10 @@ class Blocks:
 
 class Again:
     """Memory of tables that are made at each step, or for each batch, and let go before the next: the same again, where
-    the system would take it back and clear what it gives instead. The last few that were let go are kept."""
+    the system would take it back and clear what it gives instead. The last few that were let go are kept, as long as
+    they are not large: of those, clearing is the smaller part."""
 
-    KEPT = 8
+    KEPT, KEPT_BYTES = 8, 64 * PAGE
     LEAST = PAGE // 4  # bytes; what is smaller is torch's own
 
     def __init__(self) -> None:
@@ -77,7 +78,9 @@ class Again:
         return chosen
 
     def _take_back(self, block: mmap.mmap, first: int) -> None:
-        self._free[:] = [*self._free, (block, first)][-self.KEPT :]
+        self._free.append((block, first))
+        while len(self._free) > self.KEPT or sum(len(each) for each, _ in list(self._free)) > self.KEPT_BYTES:
+            self._free.pop(0)  # each of these is done in one go: another thread may give and take, too
 
 
 BLOCKS = Blocks()

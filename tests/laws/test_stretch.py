@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from saccade.decode import Beam, Greedy, Hypothesis, Live, Method, Sample, minimum_length, never, no_repeat, search
 from saccade.errors import SaccadeError
@@ -245,6 +246,24 @@ def test_sentences_that_end_at_any_time_are_answered_in_few_calls(method: str, n
     finally:
         torch.set_num_threads(before)
     assert reasons == {"eos", "length"} and len(lengths) > 8
+
+
+@torch.no_grad()
+def test_sentences_that_go_on_apart_from_a_past_do_not_disturb_each_other() -> None:
+    model = packed(unlike_itself(sequence_model("transformer").float()))
+
+    def said(past: Past, words: Sequence[int]) -> Tensor:
+        for word in words:
+            log_p, past = model.step(torch.tensor([[word]]), past)
+        return log_p
+
+    past, others = begun(model, 3), begun(model, 3)
+    second, third = (past.select([row]).keep([row]) for row in (1, 2))
+    said(second, [START, 5])
+    expected = said(others.select([2]).keep([2]), [START, 6])
+    _, third = model.step(torch.tensor([[START]]), third)
+    said(second, [START, 5, 7])
+    assert torch.equal(said(third, [6]), expected)
 
 
 @torch.no_grad()

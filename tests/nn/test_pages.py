@@ -97,6 +97,16 @@ def test_only_some_are_kept_and_none_for_a_table_much_smaller() -> None:
     assert again.room(39, PAGE // 4).data_ptr() == first
 
 
+@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="a system without large pages to ask for")
+def test_what_is_kept_is_never_large() -> None:
+    again = Again()
+    tables = [again.room(size, PAGE // 4) for size in (30, 30, 30, 100)]
+    while tables:
+        tables.pop(0)
+        assert sum(len(block) for block, _ in again._free) <= Again.KEPT_BYTES
+    assert not again._free  # the last was larger than all that may be kept
+
+
 @pytest.mark.parametrize("held", [lambda table: table[5, 7:9], lambda table: table.numpy()[5, 7:9]])
 def test_what_anyone_still_sees_is_not_given_again(held: Callable[[Tensor], Any]) -> None:
     again = Again()

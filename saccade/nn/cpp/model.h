@@ -39,8 +39,8 @@ struct Step {
     const Norm* last;       // or none
     const Map* predict;     // or none: what of the last x makes ...
     float* log_p;           // ... log-probabilities (rows, words to predict)
-    const int64_t* place;   // of each sentence among those of keys, values, memory and angles, or none: their order ...
-    int64_t first;          // ... from this one on
+    const int64_t* place;   // of each sentence among those of keys, values, memory and angles, or none: in their order
+    int64_t first;          // of all sentences, the first of this step
 
     long place_of(long sentence) const { return place ? place[first + sentence] : first + sentence; }
 

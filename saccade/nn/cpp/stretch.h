@@ -24,7 +24,7 @@ struct Stretch {
     int64_t* left;              // (sentences_left,): sentences that are not over, in the order of `score` and `last`
     int64_t sentences_left;
     Ways last;                  // ways to go on after the last step
-    uint8_t* sees;              // (rows, filled) of the last step, where there was one of the first
+    uint8_t* sees;              // (rows, filled) of the last step, if the first had one
 };
 
 // The rows that go on, one sentence after the other; rows of notes are numbered as they were at first.
@@ -68,8 +68,9 @@ class Going {
 
     const Seen& seen_in(long number) const { return seen[number % 2]; }
 
-    // Whether a sentence needs nobody to choose for it: each row has a way to go on, or all is at an end.
-    bool knows(long sentence, long number) {
+    // Settles with which ways a sentence goes on: with one for each row, or with none, because all is at an end. Otherwise
+    // somebody has to choose, and nothing is settled.
+    bool settles(long sentence, long number) {
         const Ways& ways = stretch.last;
         const long first = sentence * stretch.count;
         long found = 0, ended = 0;
@@ -87,28 +88,28 @@ class Going {
         return found == width || (!found && ended);
     }
 
-    // Whether a sentence may be over after this step: asked when all are known.
+    // Whether a sentence may be over after this step: asked when all are settled.
     bool stirs(long number) const { return stirred == number; }
 
     // Writes down which rows of a sentence go on in this step, and which end. Only the first ways may end.
     void note(long sentence, long number) {
         const Ways& ways = stretch.last;
-        const long first = sentence * stretch.count, origin = place[sentence] * width;
+        const long first = sentence * stretch.count, first_row = sentence * width, noted_row = place[sentence] * width;
         double *ranks = ranks_of(sentence), *worst = ranks + stretch.best - 1, highest = -INFINITY;
         for (long i = first; i < first + width; i++) {
             if (ways.word[i] != stretch.end) continue;
             const double rank = ways.score[i] * stretch.factor[number];
             if (below(rank, *worst)) continue;
-            const long end = ends++;
-            stretch.ended_in[end] = number, stretch.end_log_p[end] = ways.log_p[i];
-            stretch.ended[end] = origin + ways.row[i] - sentence * width;
+            const long entry = ends++;
+            stretch.ended_in[entry] = number, stretch.end_log_p[entry] = ways.log_p[i];
+            stretch.ended[entry] = noted_row + ways.row[i] - first_row;
             *worst = std::max(*worst, rank);
             std::sort(ranks, ranks + stretch.best, std::greater<double>());
         }
         for (long w = 0; w < width && !over[sentence]; w++) {
-            const long row = sentence * width + w, way = on[row], note = number * all_rows + origin + w;
-            stretch.row[note] = origin + ways.row[way] - sentence * width, stretch.word[note] = ways.word[way];
-            stretch.log_p[note] = ways.log_p[way], stretch.score[row] = ways.score[way];
+            const long row = first_row + w, way = on[row], line = number * all_rows + noted_row + w;
+            stretch.row[line] = noted_row + ways.row[way] - first_row, stretch.word[line] = ways.word[way];
+            stretch.log_p[line] = ways.log_p[way], stretch.score[row] = ways.score[way];
             token[row] = ways.word[way], at[row] += 1, cell[row] += width;
             highest = std::max(highest, ways.score[way]);
             if (step.sees) inherit(seen[number % 2], ways.row[way], seen[(number + 1) % 2], row);
@@ -194,7 +195,7 @@ static long take_stretch(const Block* blocks, Step step, Stretch& stretch, int t
             const long first = part.first_row / width;
             for (long sentence = first + sentences.first; sentence < first + sentences.last; sentence++) {
                 choice.choose(stretch.score, sentence, stretch.last);
-                if (!going.knows(sentence, number)) last = number;  // whoever says so, says the same
+                if (!going.settles(sentence, number)) last = number;  // whoever says so, says the same
             }
             crew.wait(all);
             if (last <= number) break;
