@@ -51,7 +51,7 @@ class Again:
     the system would take it back and clear what it gives instead. The last few that were let go are kept, as long as
     they are not large: of those, clearing is the smaller part."""
 
-    KEPT, KEPT_BYTES = 8, 64 * PAGE
+    KEPT, KEPT_BYTES = 16, 128 * PAGE
     LEAST = PAGE // 4  # bytes; what is smaller is torch's own
 
     def __init__(self) -> None:

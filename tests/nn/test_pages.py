@@ -100,7 +100,7 @@ def test_only_some_are_kept_and_none_for_a_table_much_smaller() -> None:
 @pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="a system without large pages to ask for")
 def test_what_is_kept_is_never_large() -> None:
     again = Again()
-    tables = [again.room(size, PAGE // 4) for size in (30, 30, 30, 100)]
+    tables = [again.room(size, PAGE // 4) for size in (50, 50, 50, 200)]
     while tables:
         tables.pop(0)
         assert sum(len(block) for block, _ in again._free) <= Again.KEPT_BYTES
