@@ -80,7 +80,7 @@ class Again:
     def _take_back(self, block: mmap.mmap, first: int) -> None:
         self._free.append((block, first))
         while len(self._free) > self.KEPT or sum(len(each) for each, _ in list(self._free)) > self.KEPT_BYTES:
-            self._free.pop(0)  # each of these is done in one go: another thread may give and take, too
+            del self._free[:1]  # each of these is done in one go: another thread may give and take, too
 
 
 BLOCKS = Blocks()

@@ -9,6 +9,11 @@ struct Memory {
     int64_t sentences, cells, heads, head_width;
     const uint8_t* real;    // (sentences, cells), or none: all
     float *keys, *values;   // (sentences, heads, cells, head_width); where nothing is real, 0
+
+    // Where a head has what it remembers of a state, which is one of all.
+    long place_of(long state, long head) const {
+        return ((state / cells * heads + head) * cells + state % cells) * head_width;
+    }
 };
 
 static void remember(const Memory& memory, int at_most) {
@@ -16,15 +21,12 @@ static void remember(const Memory& memory, int at_most) {
     const Map& map = *memory.map;
     const long width = memory.head_width, across = memory.heads * width;
     std::vector<long> real;
-    for (long cell = 0; cell < memory.sentences * memory.cells; cell++) {
-        if (!memory.real || memory.real[cell]) {
-            real.push_back(cell);
-            continue;
-        }
-        const long sentence = cell / memory.cells, place = cell % memory.cells;
-        for (float* to : {memory.keys, memory.values})
+    for (long state = 0; state < memory.sentences * memory.cells; state++) {
+        if (!memory.real || memory.real[state])
+            real.push_back(state);
+        else
             for (long head = 0; head < memory.heads; head++)
-                std::fill_n(to + ((sentence * memory.heads + head) * memory.cells + place) * width, width, 0.0f);
+                for (float* to : {memory.keys, memory.values}) std::fill_n(to + memory.place_of(state, head), width, 0.0f);
     }
     const long count = real.size(), most = std::min(AT_ONCE, count);
     std::vector<float> states(most * map.inputs), made(most * map.outputs);
@@ -43,10 +45,9 @@ static void remember(const Memory& memory, int at_most) {
             team.wait();
             team.apply(map, states.data(), made.data(), rows);
             for (long row = own.first; row < own.last; row++) {
-                const long sentence = real[first + row] / memory.cells, place = real[first + row] % memory.cells;
                 const float* from = &made[row * map.outputs];
                 for (long head = 0; head < memory.heads; head++) {
-                    const long to = ((sentence * memory.heads + head) * memory.cells + place) * width;
+                    const long to = memory.place_of(real[first + row], head);
                     memcpy(memory.keys + to, from + head * width, width * sizeof(float));
                     memcpy(memory.values + to, from + across + head * width, width * sizeof(float));
                 }
