@@ -160,10 +160,14 @@ def luong(settings: LuongSettings, source_size: int, target_size: int) -> Encode
 
 
 def convolutional(settings: ConvolutionalSettings, source_size: int, target_size: int) -> EncoderDecoder:
-    """Gated convolutions on both sides, an attention after each of the decoder's."""
+    """Gated convolutions on both sides, an attention after each of the decoder's.
+
+    Places begin as quiet waves: random ones, as loud as the words, have to be unlearned before a convolution sees
+    words at all (docs/log.md).
+    """
 
     def embedding(size: int) -> Embedding:
-        positions = Learned(settings.width, longest=settings.longest, deviation=1.0)
+        positions = Learned(settings.width, longest=settings.longest, deviation=0.3, waves=True)
         return Embedding(size, settings.width, positions=positions, dropout=settings.dropout)
 
     layers = ConvolutionEncoder(
