@@ -173,14 +173,25 @@ def _abbreviated(text: str) -> bool:
 
 
 @dataclass(frozen=True)
+class Answers:
+    """A run's translations of a file, and what came in between."""
+
+    texts: tuple[str, ...]
+    cut: int  # translations that hit the length limit
+    split: int  # lines that were too long to be translated whole, but not their sentences
+    refused: tuple[str, ...]  # why, of lines with a sentence that was too long: blank
+
+    def __str__(self) -> str:
+        split = f"; long lines, translated sentence by sentence: {self.split}" if self.split else ""
+        return f"{len(self.texts):,} sentences, {self.cut} translations hit the length limit{split}"
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """The scores of a run's translations of a file."""
 
-    sentences: int
-    cut: int  # translations that hit the length limit
     scores: tuple[Score, ...]
-    answers: tuple[str, ...]
-    refused: tuple[str, ...]  # sentences that were too long, scored as empty
+    answers: Answers
 
 
 def evaluate_files(
@@ -197,16 +208,13 @@ def evaluate_files(
     sentence that has several lines there has so many references.
     """
     lines, references = _read_evaluation(source, targets, columns or columns_of(translator))
-    found = list(translate_lines(translator, lines, method))
-    answers = [each.text for each in found]
-    cut = sum(each.translations[0].stopped == "length" for each in found if each.translations)
+    answers = _answers(translator, lines, method)
     scores = (
-        bleu(answers, references, interval=True),
-        bleu(answers, references, lowercase=True, interval=True),
-        chrf(answers, references, interval=True),
+        bleu(answers.texts, references, interval=True),
+        bleu(answers.texts, references, lowercase=True, interval=True),
+        chrf(answers.texts, references, interval=True),
     )
-    refused = tuple(each.refusal for each in found if each.refusal is not None)
-    return Evaluation(len(lines), cut, scores, tuple(answers), refused)
+    return Evaluation(scores, answers)
 
 
 @dataclass(frozen=True)
@@ -216,6 +224,7 @@ class Comparison:
     first: Score
     second: Score
     p_value: float
+    answers: tuple[Answers, Answers]
 
 
 def compare_files(
@@ -230,11 +239,21 @@ def compare_files(
     run's columns."""
     lines, references = _read_evaluation(source, targets, columns or columns_of(translators[0]))
     one, other = (
-        [each.text for each in translate_lines(translator, lines, method)]
-        for translator, method in zip(translators, methods, strict=True)
+        _answers(translator, lines, method) for translator, method in zip(translators, methods, strict=True)
     )
-    first, second = (bleu(answers, references, interval=True) for answers in (one, other))
-    return Comparison(first, second, paired_p_value(one, other, references))
+    first, second = (bleu(each.texts, references, interval=True) for each in (one, other))
+    return Comparison(first, second, paired_p_value(one.texts, other.texts, references), (one, other))
+
+
+def _answers(translator: Translator, lines: Sequence[str], method: Method | None) -> Answers:
+    found = list(translate_lines(translator, lines, method))
+    best = [each.translations[0] for each in found if each.translations]
+    return Answers(
+        texts=tuple(each.text for each in found),
+        cut=sum(each.stopped == "length" for each in best),
+        split=sum(len(each.parts) > 1 for each in best),
+        refused=tuple(each.refusal for each in found if each.refusal is not None),
+    )
 
 
 def columns_of(translator: Translator) -> tuple[int, int]:

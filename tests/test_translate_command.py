@@ -234,3 +234,14 @@ def test_check_reads_the_columns_that_are_asked_for(saccade) -> None:  # noqa: F
     assert {each["what"]: each["count"] for each in json.loads(out)["findings"]}["longer than 18 characters"] == 100
     assert "no pairs at all" not in saccade("check", "id.tsv")[1]
     assert saccade("check", "id.tsv", "id.tsv", "--columns", "2,3")[0] == 2
+
+
+def test_lines_that_are_split_or_refused_are_told_by_whatever_scores_them(saccade) -> None:  # noqa: F811
+    Path("a.fr").write_text("\n".join([LINES[0], " ".join(LINES * 12), "chat " * 300, "", ""]))
+    Path("a.en").write_text("\n".join([ANSWERS[0], " ".join(ANSWERS * 12), "cat", "blank", ""]))
+    run, files = str(api.SHIPPED), ("--source", "a.fr", "--target", "a.en")
+    told = "4 sentences, 0 translations hit the length limit; long lines, translated sentence by sentence: 1\n"
+    for asked, whose in ((("evaluate", run), ""), (("compare", run, run), f"{run}: ")):
+        code, out, err = saccade(*asked, *files, width=300)
+        assert (code, whose + told in out + err) == (0, True)
+        assert f"saccade: {whose}line 3: refused, a sentence of " in err

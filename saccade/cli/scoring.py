@@ -71,12 +71,12 @@ def evaluate(
     found = evaluate_files(predictor, source, target or (), method, columns=chosen)
     if output is not None:
         with lines_to(output) as write:
-            for answer in found.answers:
+            for answer in found.answers.texts:
                 write(answer)
-    for refusal in found.refused:
+    for refusal in found.answers.refused:
         terminal.warn(refusal)
     _show(found.scores, json_)
-    terminal.say(f"{found.sentences:,} sentences, {found.cut} translations hit the length limit")
+    terminal.say(str(found.answers))
 
 
 def _told_columns(
@@ -132,7 +132,10 @@ def compare(
         (terminal.method(one, beam, 1), terminal.method(other, beam, 1)),
         columns=_told_columns(one, chosen, source, target or ()),
     )
-    terminal.say(f"{first}  {found.first}")
-    terminal.say(f"{second}  {found.second}")
+    for run, score, answers in zip((first, second), (found.first, found.second), found.answers, strict=True):
+        for refusal in answers.refused:
+            terminal.warn(f"{run}: {refusal}")
+        terminal.note(f"{run}: {answers}")
+        terminal.say(f"{run}  {score}")
     verdict = "differ" if found.p_value < 0.05 else "may differ by chance only"
     terminal.say(f"p = {found.p_value:.3f}: they {verdict}  {found.first.signature}")

@@ -24,7 +24,14 @@ def bleu(
 
 def chrf(answers: Sequence[str], references: Sequence[Sequence[str]], *, interval: bool = False) -> Score:
     """chrF (Popovic 2015) by sacrebleu."""
-    return _score(CHRF(), "chrF", answers, references, interval)
+    return _score(_CHRF(), "chrF", answers, references, interval)
+
+
+class _CHRF(CHRF):
+    """Of resampled sentences sacrebleu's own has scores of two types, where none matches, and no mean of both."""
+
+    def _compute_f_score(self, statistics: list[int]) -> float:
+        return float(super()._compute_f_score(statistics))
 
 
 def paired_p_value(first: Sequence[str], second: Sequence[str], references: Sequence[Sequence[str]]) -> float:

@@ -45,3 +45,9 @@ def test_other_answers_of_equal_score_do_not_differ() -> None:
     first, second, references = ["a b", "c"], ["x", "y z"], [["one two three"], ["four five six"]]
     assert bleu(first, references).value == bleu(second, references).value == 0.0
     assert paired_p_value(first, second, references) == 1.0
+
+
+def test_resampled_sentences_of_which_none_matches_count_as_nothing() -> None:
+    score = chrf(["abc", "xyz"], [["abc"], ["qqq"]], interval=True)
+    low, high = score.interval or (-1.0, 101.0)
+    assert 0.0 <= low < 1.0 < score.value < high == 100.0
