@@ -20,6 +20,11 @@ class RunWarning(UserWarning):
     """Something in a run directory was not as it should be, and was worked around."""
 
 
+def to_install(extra: str) -> str:
+    """How to get what an extra of pyproject.toml brings."""
+    return f"in the folder of saccade's source, pip install -e '.[{extra}]'"
+
+
 def did_you_mean(name: str, allowed: Iterable[str]) -> str:
     """Return " (did you mean 'heads'?)" for the nearest allowed name, or "" when none is near."""
     near = get_close_matches(name, list(allowed), n=1)

@@ -238,9 +238,7 @@ def compare_files(
     """Paired bootstrap resampling (Koehn 2004) by sacrebleu; files are read as for `evaluate_files`, with the first
     run's columns."""
     lines, references = _read_evaluation(source, targets, columns or columns_of(translators[0]))
-    one, other = (
-        _answers(translator, lines, method) for translator, method in zip(translators, methods, strict=True)
-    )
+    one, other = (_answers(translator, lines, method) for translator, method in zip(translators, methods, strict=True))
     first, second = (bleu(each.texts, references, interval=True) for each in (one, other))
     return Comparison(first, second, paired_p_value(one.texts, other.texts, references), (one, other))
 

@@ -112,6 +112,7 @@ def test_an_existing_run_is_not_overwritten_and_the_way_on_is_named(saccade) -> 
         (["train", "--resume", "runs/none"], "runs/none does not exist"),
         (["predict", "runs/none", "a b"], "runs/none does not exist"),
         (["recipes", "show", "nothing"], "no recipe is called 'nothing'"),
+        (["plan", "gpt2"], "no recipe, run or published size is called 'gpt2' (did you mean 'gpt2-xl'?); sizes: tr"),
         (["plan", "--table", "--out", "sizes.txt"], "sizes.txt: cannot draw .txt; there are .png"),
     ],
 )

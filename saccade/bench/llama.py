@@ -1,6 +1,6 @@
 """llama.cpp as a contestant: a GPT-2 folder of Hugging Face as a GGUF file, and its library that goes on from prompts.
 
-Its package is compiled where it is installed, for the processor that is there: `pip install 'saccade[llama]'`.
+Its package is compiled where it is installed, for the processor that is there: `pip install -e '.[llama]'`.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from saccade.bench.writing import ROUNDS, Race, Speed, booths_of, raced, thread_
 from saccade.data.readers import read_lines
 from saccade.data.vocab import PAD, START
 from saccade.decode import Beam, Greedy
-from saccade.errors import SaccadeError
+from saccade.errors import SaccadeError, to_install
 from saccade.exchange import ctranslate2
 from saccade.predictor import Predictor, require_precision
 
@@ -40,7 +40,7 @@ def translate(
 ) -> Race:
     """The first lines of a file, one at a time and all together."""
     if "CTranslate2" not in (tools := peers.installed()):
-        raise SaccadeError("there is nothing to compare with: pip install 'saccade[ctranslate2]'")
+        raise SaccadeError(f"there is nothing to compare with: {to_install('ctranslate2')}")
     predictor = api.load(run)
     encode = _pieces(predictor).encode
     texts = _translatable(predictor, source, lines)

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from saccade import api
 from saccade.config import dump_recipe, parse_recipe
-from saccade.errors import SaccadeError
+from saccade.errors import SaccadeError, to_install
 from saccade.exchange import ctranslate2, huggingface
 from saccade.predictor import Predictor
 from saccade.train.run import Run
@@ -55,7 +55,7 @@ def installed(packages: Mapping[str, str] = PACKAGES) -> dict[str, str]:
         except PackageNotFoundError:
             continue
     if not found:
-        raise SaccadeError("there is nothing to compare with: pip install 'saccade[huggingface,ctranslate2]'")
+        raise SaccadeError(f"there is nothing to compare with: {to_install('huggingface,ctranslate2')}")
     return found
 
 

@@ -24,6 +24,7 @@ from saccade.config.models import TransformerSettings
 from saccade.config.tasks import RearrangeSettings
 from saccade.config.training import TrainSettings
 from saccade.data.vocab import SPECIALS
+from saccade.errors import to_install
 from saccade.nn.positions import Sinusoidal
 from saccade.tasks.pairs import Pair, collate_pairs
 from saccade.tasks.rearrange import Rearrange
@@ -223,4 +224,4 @@ def absence(contestant: Contestant) -> str | None:
     """Why it cannot take part, in words."""
     if find_spec(contestant.library) is not None:
         return None
-    return f"not installed: pip install 'saccade[{contestant.extra}]'"
+    return f"not installed: {to_install(contestant.extra)}"

@@ -10,7 +10,7 @@ import typer
 
 from saccade.cli import terminal
 from saccade.cli.terminal import Settings
-from saccade.errors import SaccadeError
+from saccade.errors import SaccadeError, did_you_mean
 
 app = typer.Typer()
 
@@ -36,6 +36,7 @@ def plan(
     out_: terminal.Plot = None,
 ) -> None:
     """What a recipe, a run or a published size costs to train: parameters, operations, memory, time."""
+    from saccade.config import list_recipes
     from saccade.models.sizes import SIZES
 
     if table:
@@ -44,6 +45,9 @@ def plan(
         raise SaccadeError(f"say what to plan: a recipe, a published size ({', '.join(SIZES)}), or --table")
     if recipe in SIZES:
         return _size(recipe, devices, shared, accelerator, utilisation)
+    near = did_you_mean(recipe, SIZES)
+    if near and recipe not in list_recipes() and not Path(recipe).exists():
+        raise SaccadeError(f"no recipe, run or published size is called {recipe!r}{near}; sizes: {', '.join(SIZES)}")
     files = terminal.files(source=source, target=target, data=data)
     return _recipe(recipe, [*files, *(settings or ())], probe=probe)
 

@@ -4,6 +4,7 @@ miss."""
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
@@ -18,7 +19,19 @@ from saccade.config.recipe import Recipe
 from saccade.errors import ConfigError, did_you_mean
 
 # what the command line has an option for
-OPTIONS = {"task.source": "--source FILE", "task.target": "--target FILE", "task.data": "--data FILE"}
+OPTIONS = {  # of commands, that are settings, too
+    "task.data": "--data FILE",
+    "task.source": "--source FILE",
+    "task.target": "--target FILE",
+    "task.valid_source": "--valid-source FILE",
+    "task.valid_target": "--valid-target FILE",
+    "task.encoding_errors": "--encoding-errors WAY",
+    "train.minutes": "--minutes NUMBER",
+    "decode.prefix": "--prefix TEXT",
+    "decode.must_include": "--must-include TEXT",
+    "decode.must_not_include": "--must-not-include TEXT",
+    "decode.length_penalty": "--length-penalty NUMBER",
+}
 
 
 def load_recipe(name_or_path: str | Path, settings: Sequence[str] = ()) -> Recipe:
@@ -149,12 +162,18 @@ def _explain(error: ValidationError, source: str, lines: dict[str, int], given: 
         dotted = _without_union_tags(path)
         asked = [each for each in given if dotted and f"{each}.".startswith(f"{dotted}.")]
         asked = asked or [each for each in given if dotted.startswith(f"{each}.")]  # an item of a list
+        asked = _blamed(asked, item["msg"])
         place = f"{source}{_at_line(dotted, lines)}: {dotted or 'recipe'}"
-        where = f"--set {min(asked)}" if asked else place
+        where = " and ".join(map(_as_asked, asked)) or place
         if item["type"] == "extra_forbidden":
             group, name = dotted.rpartition(".")[::2]
             fitted = "; its size is fitted to the data: say model.kind=transformer first" if "fitted" in path else ""
-            problems.append(f"{where}: unknown key{did_you_mean(name, _keys_of(path[:-1]))}{_in_group(group)}{fitted}")
+            keys = _keys_of(path[:-1])
+            if dotted in OPTIONS:
+                fits = [option for key, option in OPTIONS.items() if key in {f"{group}.{each}" for each in keys}]
+                problems.append(f"{where}: not for the {group} {path[-2]}, which takes {', '.join(fits) or 'none'}")
+            else:
+                problems.append(f"{where}: unknown key{did_you_mean(name, keys)}{_in_group(group)}{fitted}")
         elif item["type"] == "missing":
             option = OPTIONS.get(dotted, f"--set {dotted}=VALUE")
             problems.append(f"{where}: missing; say it in the recipe or with {option}")
@@ -174,6 +193,17 @@ def _explain(error: ValidationError, source: str, lines: dict[str, int], given: 
             message = item["msg"][0].lower() + item["msg"][1:]
             problems.append(f"{where}: {message}, got {item['input']!r}")
     return "\n".join(problems)
+
+
+def _blamed(asked: list[str], message: str) -> list[str]:
+    """Of the settings that may be at fault, those that the message speaks of; none where it could be any."""
+    named = [each for each in sorted(asked) if re.search(rf"\b{re.escape(each.rpartition('.')[2])}\b", message)]
+    return named or (asked if len(asked) == 1 else [])
+
+
+def _as_asked(key: str) -> str:
+    option = OPTIONS.get(key)
+    return f"{option.split()[0]} ({key})" if option else f"--set {key}"
 
 
 def _at_line(dotted: str, lines: dict[str, int]) -> str:

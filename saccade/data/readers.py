@@ -90,8 +90,10 @@ def read_pairs(
     *,
     columns: tuple[int, int] = (1, 2),
     encoding: Encoding | None = None,
+    otherwise: str = "give a second file for the other side, or other columns",
 ) -> Iterator[TextPair]:
-    """Aligned sentences from two files, or from two columns (counted from one) of a tab-separated one."""
+    """Aligned sentences from two files, or from two columns (counted from one) of a tab-separated one; `otherwise` is
+    said to who has fewer."""
     encoding = encoding or Encoding()
     if target is None:
         for number, line in enumerate(_lines(source, encoding), start=1):
@@ -101,7 +103,7 @@ def read_pairs(
             if len(cells) < max(columns):
                 raise SaccadeError(
                     f"{source}:{number}: {len(cells)} columns between tabs, and column {max(columns)} is asked for; "
-                    "give a second file for the other side, or other columns"
+                    f"{otherwise}"
                 )
             yield TextPair(cells[columns[0] - 1].strip(), cells[columns[1] - 1].strip(), number)
         return

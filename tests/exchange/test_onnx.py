@@ -370,7 +370,7 @@ def test_without_the_packages_it_is_said_what_to_install_or_that_nothing_was_che
     monkeypatch.setattr(
         exporting, "find_spec", lambda name: None if name == "onnxscript" else importlib.util.find_spec(name)
     )
-    with pytest.raises(SaccadeError, match=r"onnxscript must be installed .* pip install 'saccade\[onnx\]'"):
+    with pytest.raises(SaccadeError, match=r"onnxscript must be installed .* pip install -e '\.\[onnx\]'"):
         export_run(tmp_path / "run", tmp_path / "other")
 
 

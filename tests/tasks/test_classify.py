@@ -15,7 +15,7 @@ from saccade.config import Recipe, load_recipe
 from saccade.config.language import BERTSettings, GPTSettings, RecurrentLanguageSettings, XLNetSettings
 from saccade.data.labelled import read_labelled_texts
 from saccade.decode import Beam
-from saccade.errors import SaccadeError
+from saccade.errors import RunWarning, SaccadeError
 from saccade.nn.attention import Attention
 from saccade.nn.low_rank import LowRank, adapt
 from saccade.tasks.base import Answer
@@ -96,6 +96,13 @@ def test_a_column_that_is_not_there_is_named(tmp_path: Path) -> None:
     path = table(tmp_path / "a.tsv", [("a", "b")])
     with pytest.raises(SaccadeError, match=r"'lable' \(did you mean 'label'"):
         read_labelled_texts([str(path)], label_column="lable")
+
+
+def test_a_first_line_that_looks_like_an_example_is_told_of(tmp_path: Path) -> None:
+    path = table(tmp_path / "a.tsv", [("hello", "good"), ("no", "bad")], header="yes\tgood")
+    with pytest.warns(RunWarning, match=r"a\.tsv:1: taken for a title line, and 'good' .* --set task\.header=false"):
+        assert len(read_labelled_texts([str(path)])) == 2
+    assert len(read_labelled_texts([str(path)], header=False)) == 3
 
 
 def test_it_learns_what_tells_the_labels_apart(run: Path) -> None:

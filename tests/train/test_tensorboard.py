@@ -46,6 +46,6 @@ def test_without_the_package_it_is_refused_before_a_first_step(tmp_path: Path, m
         return real(name, *more, **others)
 
     monkeypatch.setattr(builtins, "__import__", missing)
-    with pytest.raises(SaccadeError, match=r"pip install saccade\[tensorboard\]"):
+    with pytest.raises(SaccadeError, match=r"pip install -e '\.\[tensorboard\]'"):
         api.begin("reverse", out=tmp_path / "run", settings=SHORT)
     assert not (tmp_path / "run").exists()
