@@ -18,7 +18,7 @@ from saccade.errors import SaccadeError
 from saccade.maps.record import attentions, title_of
 from saccade.metrics import bootstrap_interval
 from saccade.nn.attention import Attention
-from saccade.predictor import Predictor
+from saccade.predictor import Predictor, of_its_data
 from saccade.tasks.base import Task
 
 EXAMPLES = 256
@@ -60,7 +60,8 @@ def remove_each(predictor: Predictor, *, examples: int = EXAMPLES) -> Iterator[H
     if not found:
         raise SaccadeError("the model has no attention with a projection behind it: there is no head to remove")
     task: Any = predictor.task
-    chosen = _spread(task.examples("valid"), examples)
+    with of_its_data():
+        chosen = _spread(task.examples("valid"), examples)
     if len(chosen) < 2 * LEAST:
         raise SaccadeError(
             f"{len(chosen)} validation examples are too few to tell a head that is missed from chance; "

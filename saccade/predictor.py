@@ -70,19 +70,19 @@ class Predictor:
 
     def score(self) -> Scores:
         """On the validation part of the task's data."""
-        with for_people():
+        with of_its_data():
             return self.task.score(self.model)
 
     def evaluate(self, split: str = "valid") -> Sequence[Score]:
         """Scores of a part of the task's data, valid or test, with intervals, baselines and controls."""
-        with for_people():
+        with of_its_data():
             return self.task.evaluate(self.model, require_split(split))
 
     def confusion(self, split: str = "valid") -> Confusion:
         """How often each label (row) was answered with each label (column)."""
         if not isinstance(self.task, Labelling):
             raise SaccadeError(f"a model for {self.recipe.task.kind} gives no labels that could be confused")
-        with for_people():
+        with of_its_data():
             return self.task.confusion(self.model, require_split(split))
 
     def generate(
@@ -128,3 +128,15 @@ def for_people() -> Iterator[None]:
         yield
     except ValueError as error:
         raise SaccadeError(str(error)) from error
+
+
+@contextmanager
+def of_its_data() -> Iterator[None]:
+    """For work on the data that a run's recipe names, which may be elsewhere by now."""
+    try:
+        with for_people():
+            yield
+    except SaccadeError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise SaccadeError(f"the data is not where the recipe of this run has it: {error}") from error
+        raise

@@ -245,3 +245,10 @@ def test_lines_that_are_split_or_refused_are_told_by_whatever_scores_them(saccad
         code, out, err = saccade(*asked, *files, width=300)
         assert (code, whose + told in out + err) == (0, True)
         assert f"saccade: {whose}line 3: refused, a sentence of " in err
+
+
+def test_a_packed_model_is_not_scored_on_data_that_it_does_not_have(saccade) -> None:  # noqa: F811
+    for command in ("evaluate", "heads", "report"):
+        code, _, err = saccade(command, str(api.SHIPPED), width=300)
+        told = "the data is not where the recipe of this run has it: train.tsv.xz: cannot read: No such file"
+        assert (code, told in err) == (2, True), command

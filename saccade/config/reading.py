@@ -166,14 +166,7 @@ def _explain(error: ValidationError, source: str, lines: dict[str, int], given: 
         place = f"{source}{_at_line(dotted, lines)}: {dotted or 'recipe'}"
         where = " and ".join(map(_as_asked, asked)) or place
         if item["type"] == "extra_forbidden":
-            group, name = dotted.rpartition(".")[::2]
-            fitted = "; its size is fitted to the data: say model.kind=transformer first" if "fitted" in path else ""
-            keys = _keys_of(path[:-1])
-            if dotted in OPTIONS:
-                fits = [option for key, option in OPTIONS.items() if key in {f"{group}.{each}" for each in keys}]
-                problems.append(f"{where}: not for the {group} {path[-2]}, which takes {', '.join(fits) or 'none'}")
-            else:
-                problems.append(f"{where}: unknown key{did_you_mean(name, keys)}{_in_group(group)}{fitted}")
+            problems.append(f"{where}: {_unknown(path, dotted)}")
         elif item["type"] == "missing":
             option = OPTIONS.get(dotted, f"--set {dotted}=VALUE")
             problems.append(f"{where}: missing; say it in the recipe or with {option}")
@@ -195,6 +188,17 @@ def _explain(error: ValidationError, source: str, lines: dict[str, int], given: 
     return "\n".join(problems)
 
 
+def _unknown(path: list[str], dotted: str) -> str:
+    """Of a key that is not known where it stands: the nearest, or what a task takes in place of such a file."""
+    (group, _, name), keys = dotted.rpartition("."), _keys_of(path[:-1])
+    if dotted in OPTIONS:
+        alike = [key for key, option in OPTIONS.items() if option.split()[1] == OPTIONS[dotted].split()[1]]
+        fits = [OPTIONS[key] for key in alike if key.rpartition(".")[2] in keys]
+        return f"not for the {group} {path[-2]}, which takes {', '.join(fits) or 'none'}"
+    fitted = "; its size is fitted to the data: say model.kind=transformer first" if "fitted" in path else ""
+    return f"unknown key{did_you_mean(name, keys)}{f' in {group}' * bool(group)}{fitted}"
+
+
 def _blamed(asked: list[str], message: str) -> list[str]:
     """Of the settings that may be at fault, those that the message speaks of; none where it could be any."""
     named = [each for each in sorted(asked) if re.search(rf"\b{re.escape(each.rpartition('.')[2])}\b", message)]
@@ -210,10 +214,6 @@ def _at_line(dotted: str, lines: dict[str, int]) -> str:
     while dotted and dotted not in lines:
         dotted = dotted.rpartition(".")[0]
     return f":{lines[dotted]}" if dotted else ""
-
-
-def _in_group(group: str) -> str:
-    return f" in {group}" if group else ""
 
 
 def _without_union_tags(path: list[str]) -> str:
