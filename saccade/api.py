@@ -100,7 +100,7 @@ def begin(
     elif settings:
         recipe = parse_recipe(dump_recipe(recipe), "recipe", settings)
     task = task or make_task(recipe)
-    started = _started(task, recipe)
+    started = begun_with(task, recipe)
     recipe, reasons = task.fitted()
     run = Run.create(out, dump_recipe(recipe))
     with run.lock():
@@ -136,7 +136,7 @@ def resumed(
         task = task or make_task(recipe)
         if checkpoint is None:  # it was killed before its first save: it begins once more
             run.cut_metrics(-1)
-            started = _started(task, recipe)
+            started = begun_with(task, recipe)
             recipe, reasons = task.fitted()
             notes = [*reasons, *_prepared(run, task)]
             trainer = _trainer(task, recipe)
@@ -246,7 +246,7 @@ def _open(path: str | Path, task: Task | None, settings: Sequence[str] = ()) -> 
     return run, recipe, task
 
 
-def _started(task: Task, recipe: Recipe) -> Run | None:
+def begun_with(task: Task, recipe: Recipe) -> Run | None:
     """The run that a recipe begins with, its vocabulary given to the task."""
     if recipe.train.start is None:
         return None

@@ -31,8 +31,9 @@ def read(paths: Sequence[str | Path], *, score: str | None = None, minutes: bool
 
     Against `minutes` of training, which were spent evenly on all updates.
     """
-    names = _names([Path(path) for path in paths])
-    logs = {name: _records(Run.open(path)) for name, path in zip(names, paths, strict=True)}
+    runs = list(dict.fromkeys(map(Path, paths)))  # one that is named twice is one
+    names = _names(runs)
+    logs = {name: _records(Run.open(path)) for name, path in zip(names, runs, strict=True)}
     known = list(dict.fromkeys(key for records in logs.values() for record in records for key in record))
     scores = [key.removeprefix(PREFIX) for key in known if key.startswith(PREFIX)]
     if not scores:
@@ -41,7 +42,7 @@ def read(paths: Sequence[str | Path], *, score: str | None = None, minutes: bool
         raise SaccadeError(f"no run logged a score {score!r}; there is: {', '.join(scores)}")
     score = score or ("loss" if "loss" in scores else scores[0])
     curves = []
-    for (name, records), path in zip(logs.items(), paths, strict=True):
+    for (name, records), path in zip(logs.items(), runs, strict=True):
         scale = _minutes_per_update(Run.open(path)) if minutes else 1.0
         curves.append(Curve(name, _points(records, "loss", scale), _points(records, f"{PREFIX}{score}", scale)))
     return score, curves

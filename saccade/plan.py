@@ -20,7 +20,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from saccade.api import make_task
+from saccade.api import begun_with, make_task
 from saccade.config import Recipe
 from saccade.data.batching import Cursor
 from saccade.data.vocab import SPECIALS
@@ -85,6 +85,7 @@ def _prepared(recipe: Recipe, vocabulary: Path | None) -> tuple[Recipe, Any]:
     if vocabulary is not None:
         task.load(vocabulary)
         return recipe, task
+    begun_with(task, recipe)
     recipe, _ = task.fitted()
     with TemporaryDirectory() as directory:
         task.prepare(Path(directory))  # the data may yield a smaller vocabulary than was asked for
@@ -170,13 +171,13 @@ def _frozen(model: nn.Module) -> Iterator[None]:
             parameter.requires_grad_()
 
 
-def _speed(trainer: Trainer) -> float:
-    """Items per second of the first updates; the very first is not counted."""
+def _speed(trainer: Trainer) -> float | None:
+    """Items per second of the first updates; the very first is not counted, and nothing is known without another."""
     begun, made = 0.0, 0
     for step, update in zip(range(1 + PROBE_STEPS), trainer.steps(), strict=False):
         made += update.tokens if step and isinstance(update, Update) else 0
         begun = begun if step else time.monotonic()
-    return made / (time.monotonic() - begun)
+    return made / (time.monotonic() - begun) if made else None
 
 
 def _speed_of(recipe: Recipe, task: Any, model: nn.Module, batch: Any) -> float:

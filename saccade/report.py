@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from saccade.api import load
 from saccade.curves import draw, read
+from saccade.errors import SaccadeError
 from saccade.ladder import by_length
 from saccade.maps.render import figure_of
 from saccade.metrics import bleu, chrf
@@ -101,7 +102,11 @@ def _lengths(scores: Scores) -> str:
 
 def _looks(predictor: Predictor, scores: Scores) -> Iterable[str]:
     for source, _, _ in scores.samples[:LOOKED_AT]:
-        maps = predictor.look(source)
+        try:
+            maps = predictor.look(source)
+        except SaccadeError as error:  # of a sample that was cut, or has no name of its own
+            yield f"<p>{_text(str(error))}</p>"
+            continue
         if not maps:
             yield "<p>This model has no attention to look at.</p>"
             return

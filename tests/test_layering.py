@@ -57,7 +57,7 @@ MAY_IMPORT = {
     "scaling": {"models", "errors"},
     "prompting": {"predictor", "data", "decode", "metrics", "errors"},
     "curves": {"train.run", "errors"},
-    "report": {"predictor", "api", "curves", "ladder", "maps", "metrics", "models", "tasks", "train"},
+    "report": {"errors", "predictor", "api", "curves", "ladder", "maps", "metrics", "models", "tasks", "train"},
     "ladder": {"api", "curves", "metrics", "train", "errors"},
     "display": {"api", "ladder", "train", "maps", "errors"},
     "bench": {

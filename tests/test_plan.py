@@ -59,6 +59,7 @@ def test_any_task_is_counted_by_a_batch_of_its_own() -> None:
     assert counted.minutes(10) is None
     probed = plan(load_recipe("regress", ["task.examples=50"]))
     assert probed.tokens_per_second is not None and probed.tokens_per_second > 0
+    assert plan(load_recipe("regress", ["task.examples=50", "train.steps=1"])).tokens_per_second is None
 
 
 def test_a_model_that_asks_with_a_learned_vector_is_counted_and_stays_to_be_trained(tmp_path: Path) -> None:

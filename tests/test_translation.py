@@ -341,7 +341,7 @@ def test_curves_of_runs_are_drawn_together(saccade, trained: Path, tmp_path: Pat
     (other / "recipe.yaml").write_text((trained / "recipe.yaml").read_text())
     rows = ({"step": 10, "loss": 3.0}, {"step": 20, "loss": 2.0, "valid_bleu": 1.5}, {"step": 30, "loss": math.nan})
     (other / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    code, out, err = saccade("curves", str(trained), str(other), "--out", "both.svg")
+    code, out, err = saccade("curves", str(trained), str(other), str(trained), "--out", "both.svg")
     assert (code, err) == (0, "")
     assert re.search(r"\nother +20 +1.5 +1.5 +1.5 *\n", out)
     assert Path("both.svg").read_text().startswith("<?xml")

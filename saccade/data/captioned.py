@@ -12,6 +12,7 @@ from saccade.config.captions import CaptionSettings
 from saccade.config.images import ContrastSettings, Fit
 from saccade.data.listed import ListedImages, parted
 from saccade.data.pictures import Caption, caption_list, images_beside, read_captions
+from saccade.errors import SaccadeError
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,9 @@ class CaptionedImages(ListedImages[Caption]):
         if self.test is not None:
             given = read_captions(caption_list(self.test))
             parts["test"] = [each for each in given if each.part in (None, "test")]
+            if not parts["test"]:
+                there = ", ".join(sorted({str(each.part) for each in given}))
+                raise SaccadeError(f"{self.test}: no line is of the part test; its parts: {there or 'none'}")
         return parts
 
     def counted(self) -> list[str]:

@@ -8,6 +8,7 @@ Tables are computed when asked for, never kept as buffers: a model built on the 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -78,6 +79,11 @@ class Learned(Positions):
                 f"position {wrong} is beyond the table of {self.longest} learned positions; shorten the input "
                 "or use sinusoidal, rotary or relative positions, which have no end"
             ) from error
+
+
+def reach(modules: Iterable[nn.Module]) -> float:
+    """How many positions learned tables tell apart; there is no end where there are none."""
+    return min((each.longest for each in modules if isinstance(each, Learned)), default=math.inf)
 
 
 class Fraction(Positions):

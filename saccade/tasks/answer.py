@@ -296,7 +296,7 @@ def _by_sort(asked: Sequence[Question], answers: Sequence[str]) -> list[Score]:
     """Accuracy for each sort of question, as the data says or else by its first word; the most frequent first."""
     sorts: dict[str, list[int]] = {}
     for number, each in enumerate(asked):
-        sorts.setdefault(each.sort or f"{plain(each.text).split()[0]} ...", []).append(number)
+        sorts.setdefault(each.sort or f"{(plain(each.text).split() or [each.text])[0]} ...", []).append(number)
     scores = []
     for sort, numbers in sorted(sorts.items(), key=lambda item: -len(item[1]))[:SORTS]:
         score = accuracy([answers[n] for n in numbers], [asked[n].answer for n in numbers])

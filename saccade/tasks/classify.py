@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,9 +19,9 @@ from saccade.config import Recipe
 from saccade.config.classification import ClassifySettings
 from saccade.data.labelled import LabelledText, read_labelled_texts
 from saccade.data.lexicon import Lexicon
-from saccade.data.readers import hash_of
+from saccade.data.readers import first_of, hash_of
 from saccade.decode import Method
-from saccade.errors import SaccadeError
+from saccade.errors import RunWarning, SaccadeError
 from saccade.maps.record import record
 from saccade.maps.render import AttentionMap, Tokens
 from saccade.metrics import Confusion, Score, confusion, share_score
@@ -31,7 +32,7 @@ from saccade.tasks.answers import at_rest, refuse_target, wanted_answers
 from saccade.tasks.base import Answer, Loss, Prediction, Scores, Term
 from saccade.tasks.labels import always, label_scores, read_labels, write_labels
 from saccade.tasks.running_text import average_first
-from saccade.tasks.starting import adopt_fitting
+from saccade.tasks.starting import NOT_OWN, adopt_fitting
 from saccade.tasks.written import padded
 
 STARTS = ("language", "masked", "permuted", "classify")  # tasks whose models have a body to go on from
@@ -111,14 +112,18 @@ class Classify:
                 f"{self.settings.data[0]}: of {len(texts):,} texts {len(set(texts)):,} are different, too few to train "
                 "on some and validate on others; is task.text_column the right one?"
             )
-        return self.recipe, [f"{len(train):,} texts to train on, {len(valid):,} to validate on"]
+        counted = f"{len(train):,} texts to train on, {len(valid):,} to validate on"
+        return self.recipe, [counted, *([NOT_OWN] if self.recipe.train.start else [])]
 
     def prepare(self, directory: Path) -> Sequence[str]:
         settings = self.settings
-        train = self._held[0]
+        train, valid = self._held
         self.labels = tuple(sorted({each.label for each in train} - {settings.outside}))
         if len(self.labels) < 2:
-            raise SaccadeError(f"{settings.data[0]}: a choice needs two labels at least; there is {self.labels[0]!r}")
+            there = repr(self.labels[0]) if self.labels else "none"
+            raise SaccadeError(f"{settings.data[0]}: a choice needs two labels at least; there is {there}")
+        if all(each.label == settings.outside for each in valid):
+            raise SaccadeError(f"all texts to validate on are {settings.outside!r}, task.outside: none could be right")
         if self._lexicon is None and settings.vocabulary is not None:
             self._lexicon = Lexicon.published(settings.unit, settings.vocabulary)
         elif self._lexicon is None:
@@ -127,6 +132,8 @@ class Classify:
         write_labels(directory, self.labels)
         cut = sum(len(ids) > settings.longest - 2 for ids in self._lexicon.encode_all([each.text for each in train]))
         notes = [f"{len(self.labels)} labels, {len(self._lexicon):,} {self._lexicon.unit}"]
+        if strange := self._strange(valid):
+            notes.append(strange)
         if cut:
             notes.append(f"{cut:,} texts are longer than {settings.longest} tokens and are cut")
         if settings.outside and settings.threshold is None and not self._outside_seen:
@@ -216,7 +223,7 @@ class Classify:
         answers, references = self._answered(model, split)
         outside = self.settings.outside
         usual = Counter(each.label for each in self.texts("train") if each.label in self.labels).most_common(1)[0][0]
-        found = label_scores(answers, references, self._known, usual=usual, what="texts")
+        found = label_scores(answers, references, self._all(references), usual=usual, what="texts")
         if outside is None or outside not in references:
             return found
         inside = np.array([a == r for a, r in zip(answers, references, strict=True) if r != outside])
@@ -227,7 +234,8 @@ class Classify:
 
     def confusion(self, model: TextClassifier, split: str) -> Confusion:
         """How often each label (row) was answered with each label (column)."""
-        return confusion(*self._answered(model, split), self._known)
+        answers, references = self._answered(model, split)
+        return confusion(answers, references, self._all(references))
 
     def conclude(self, model: TextClassifier) -> dict[str, Any]:
         """How unsure the model is of texts outside all classes: the threshold that is right most often on the
@@ -314,9 +322,21 @@ class Classify:
         """The model's answers for a part of the data, and the truth."""
         texts = self.texts(split)
         references = [each.label for each in texts]
-        if strange := set(references) - set(self._known):
-            raise SaccadeError(f"the label {min(strange)!r} of the {split} part is in no training text")
+        if strange := self._strange(texts):
+            warnings.warn(strange, RunWarning, stacklevel=2)
         return [self._label(share) for share in self._shares(model, [each.text for each in texts])], references
+
+    def _all(self, references: Sequence[str]) -> list[str]:
+        """Labels that may be given, and those that cannot."""
+        return [*self._known, *sorted(set(references) - set(self._known))]
+
+    def _strange(self, texts: Sequence[LabelledText]) -> str | None:
+        """What is to be said of texts whose label cannot be given, if there are any."""
+        if not (strange := Counter(each.label for each in texts if each.label not in self._known)):
+            return None
+        return (
+            f"texts whose label is not trained on, counted as wrong: {strange.total():,} ({first_of(sorted(strange))})"
+        )
 
     def _label(self, share: Tensor) -> str:
         outside = self.settings.outside

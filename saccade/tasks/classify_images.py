@@ -110,6 +110,7 @@ class ClassifyImages:
                 f"{self._parts['train']}: one class only, {self.labels[0]!r}: there is nothing to choose"
             )
         write_labels(directory, self.labels)
+        self.examples("valid")  # a label that is in no training image is refused now, not after a thousand updates
         return told(data.broken, len(data) + len(data.broken), "images")
 
     def load(self, directory: Path) -> None:

@@ -44,7 +44,7 @@ from saccade.tasks.space import (
     tokens_of,
     words_in,
 )
-from saccade.tasks.starting import adopt_all
+from saccade.tasks.starting import NOT_OWN, adopt_all
 from saccade.tasks.written import padded
 
 AT = (10, 5, 1)  # places within which the right answer counts as found; the first decides
@@ -116,7 +116,7 @@ class Contrast:
         return adopt_all(model, tensors, str(self.recipe.train.start), ())
 
     def fitted(self) -> tuple[Recipe, Sequence[str]]:
-        return self.recipe, self.data.counted()
+        return self.recipe, [*self.data.counted(), *([NOT_OWN] if self.recipe.train.start else [])]
 
     def prepare(self, directory: Path) -> Sequence[str]:
         train = self.data.parts["train"]

@@ -27,7 +27,8 @@ from saccade.tasks.base import Answer, Loss, Prediction, Scores, Term
 from saccade.tasks.continuing import Continuation, continue_texts, cut_at, without_beginning
 from saccade.tasks.running_text import RunningText, TextTask, WindowBatch, average_first, window_batch
 
-AT_ONCE = 32  # windows scored together
+AT_ONCE = 32  # windows scored together ...
+MOST_LOGITS = 1 << 27  # ... and what is made of them at most, half a gigabyte
 SHUFFLE = 12345  # seed of the control
 SAMPLES = 5
 BEGINNING = "\n"  # what an empty prompt continues
@@ -185,8 +186,9 @@ class Language(TextTask):
     def _scored(self, model: LanguageModel, windows: Sequence[Ids]) -> Iterator[Tensor]:
         """-log p of every token of each window but the first."""
         with at_rest(model):
-            for first in range(0, len(windows), AT_ONCE):
-                some = windows[first : first + AT_ONCE]
+            together = max(1, min(AT_ONCE, MOST_LOGITS // (self.settings.window * len(self.lexicon))))
+            for first in range(0, len(windows), together):
+                some = windows[first : first + together]
                 batch = window_batch(some, range(len(some)))
                 log_p = model.output(model(batch.tokens[:, :-1])).log_softmax(-1)
                 of_next = -log_p.gather(-1, batch.tokens[:, 1:, None])[..., 0].double()

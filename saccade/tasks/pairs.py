@@ -14,6 +14,7 @@ from saccade.errors import SaccadeError
 from saccade.maps.record import attentions, record
 from saccade.maps.render import AttentionMap, Axis, Groups, Tokens
 from saccade.models.shapes import EncoderDecoder, Memory
+from saccade.nn.positions import reach
 from saccade.tasks.answers import Plan, at_rest, search_answers
 from saccade.tasks.base import Prediction
 from saccade.tasks.written import WrittenBatch, as_prediction, look_while_writing, padded, written_batch
@@ -62,7 +63,10 @@ def answer_pairs(
     def encode(numbers: Sequence[int]) -> Memory:
         return model.encode(*padded([sources[number] for number in numbers]))
 
-    limits = [max(1, int(settings.limit_factor * len(source)) + settings.limit_extra) for source in sources]
+    places = reach(module for name, module in model.named_modules() if "decoder" in name.split("."))
+    room = places - plan.extra  # for what is written
+    limits = [int(settings.limit_factor * len(source)) + settings.limit_extra for source in sources]
+    limits = [max(1, int(min(limit, room))) for limit in limits]
     with at_rest(model):
         found = search_answers(model, encode, limits, plan)
         return [

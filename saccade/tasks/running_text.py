@@ -19,7 +19,7 @@ from saccade.data.lexicon import Lexicon
 from saccade.data.stream import Ids, chunks, token_file
 from saccade.errors import SaccadeError
 from saccade.maps.render import AttentionMap
-from saccade.tasks.starting import adopt_all
+from saccade.tasks.starting import NOT_OWN, adopt_all
 
 
 class RunningText:
@@ -113,7 +113,7 @@ class TextTask(ABC):
         return adopt_all(model, tensors, str(self.recipe.train.start), self.text.seeds)
 
     def fitted(self) -> tuple[Recipe, Sequence[str]]:
-        return self.recipe, []
+        return self.recipe, [NOT_OWN] if self.recipe.train.start else []
 
     def prepare(self, directory: Path) -> Sequence[str]:
         return self.text.prepare(directory)

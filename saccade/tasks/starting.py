@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+NOT_OWN = "model and vocabulary are those of train.start: other settings of them do not count"
+
 
 def adopt_all(model: nn.Module, tensors: Mapping[str, Tensor], start: str, seeds: Sequence[Sequence[int]]) -> list[str]:
     """All weights of the same model. Where the vocabulary has grown by `seeds`, its tables have the rows of before, and

@@ -136,11 +136,14 @@ class Translate:
         learned, left_out = len(self._pieces), len(train) - len(self._short_enough)
         if left_out == len(train):
             raise SaccadeError(f"every pair of {self.settings.source} is longer than task.longest, {longest} pieces")
-        if not any(len(self._pieces.encode(pair.source)) <= longest for pair in valid):
+        long = sum(len(ids) > longest for ids in self._pieces.encode_all([pair.source for pair in valid]))
+        if long == len(valid):
             raise SaccadeError(f"every sentence to validate on is longer than task.longest, {longest} pieces")
         notes = [] if learned == asked else [f"asked for {asked:,} pieces, the text yields {learned:,}"]
         if left_out:
             notes.append(f"pairs longer than task.longest, {longest} pieces, left out of training: {left_out:,}")
+        if long:
+            notes.append(f"sentences to validate on longer than task.longest, left out of its scores: {long:,}")
         return notes
 
     def load(self, directory: Path) -> None:
@@ -193,7 +196,7 @@ class Translate:
         return f"{self.settings.source}:{self._short_enough[number].line}"
 
     def examples(self, split: str) -> Sequence[Example]:
-        pairs = self.pairs[0 if split == "train" else 1]
+        pairs = self._short_enough if split == "train" else self.pairs[1]
         examples: list[Example] = []
         swaps = split == "train" and self.settings.swap_names > 0
         cuts = split == "train" and self._cuts is not None
@@ -206,8 +209,6 @@ class Translate:
                 name = shared_name(pair) if swaps else None
                 links = self._links(pair) if guided else None
                 examples.append(Example(source, target, pair if name or cuts else None, name or "", links))
-        if split == "train":
-            examples = [each for each in examples if self.length(each) <= self.settings.longest]
         return examples
 
     def length(self, example: Example) -> int:
@@ -284,7 +285,7 @@ class Translate:
 
     @cached_property
     def _aligner(self) -> Aligner:
-        return Aligner.learn(self.pairs[0])
+        return Aligner.learn(self._short_enough)
 
     def _links(self, pair: TextPair) -> Links:
         given = self._given_links

@@ -297,3 +297,10 @@ def test_a_frozen_encoder_looks_once_and_sees_the_same(task_of, data: Path) -> N
     assert by_name in {answer for name, answer, _ in in_part if name == picture.name}
     shifted = task_of(data, *settings, "task.augment.shift=2")
     assert shifted.pictures("valid")[0].image.shape == (2 * SIZE, 2 * SIZE, 3)
+
+
+def test_a_list_to_test_on_without_a_line_for_it_is_refused(task_of, data: Path, tmp_path: Path) -> None:
+    lines = [line for line in (data / "captions.jsonl").read_text().splitlines() if '"test"' not in line]
+    (tmp_path / "other.jsonl").write_text("\n".join(lines))
+    with pytest.raises(SaccadeError, match=r"other\.jsonl: no line is of the part test; its parts: train, valid"):
+        task_of(data, f"task.test={tmp_path / 'other.jsonl'}", f"task.images={data}")

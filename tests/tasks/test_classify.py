@@ -18,6 +18,7 @@ from saccade.decode import Beam
 from saccade.errors import RunWarning, SaccadeError
 from saccade.nn.attention import Attention
 from saccade.nn.low_rank import LowRank, adapt
+from saccade.plan import plan
 from saccade.tasks.base import Answer
 from saccade.tasks.classify import Classify
 from saccade.train.optim import make_optimizer, set_rate
@@ -103,6 +104,30 @@ def test_a_first_line_that_looks_like_an_example_is_told_of(tmp_path: Path) -> N
     with pytest.warns(RunWarning, match=r"a\.tsv:1: taken for a title line, and 'good' .* --set task\.header=false"):
         assert len(read_labelled_texts([str(path)])) == 2
     assert len(read_labelled_texts([str(path)], header=False)) == 3
+
+
+def test_a_label_that_is_not_trained_on_is_counted_as_wrong_and_told(run: Path, tmp_path: Path) -> None:
+    path = table(tmp_path / "test.tsv", [*rows(20, seed=3), ("cat is here", "fish")])
+    model = api.load(run, settings=[f"task.test={path}"])
+    with pytest.warns(RunWarning, match=r"label is not trained on, counted as wrong: 1 \(fish\)"):
+        scores = {score.name: score for score in model.evaluate("test")}
+    assert scores["fish"].value == 0 and scores["accuracy"].signature == "of 21 texts"
+    with pytest.warns(RunWarning, match="fish"):
+        assert model.confusion("test").counts[2].sum() == 1
+    train, valid = table(tmp_path / "a.tsv", rows(60)), table(tmp_path / "b.tsv", [*rows(9), ("a", "fish")])
+    begun = api.begin(
+        "classify-quick", out=tmp_path / "run", settings=[f"task.data={train}", f"task.valid={valid}", *SMALL]
+    )
+    assert "texts whose label is not trained on, counted as wrong: 1 (fish)" in begun.reasons
+
+
+def test_a_label_for_outside_leaves_two_others_and_some_to_validate_on(tmp_path: Path) -> None:
+    one = table(tmp_path / "one.tsv", [(f"text {number}", "none") for number in range(60)])
+    many = table(tmp_path / "many.tsv", rows(60))
+    for data, valid, said in ((one, many, "two labels at least; there is none"), (many, one, "none could be right")):
+        settings = [f"task.data={data}", f"task.valid={valid}", "task.outside=none", *SMALL]
+        with pytest.raises(SaccadeError, match=said):
+            api.begin("classify-quick", out=tmp_path / "run", settings=settings)
 
 
 def test_it_learns_what_tells_the_labels_apart(run: Path) -> None:
@@ -229,6 +254,8 @@ def test_a_pretrained_body_brings_vocabulary_model_and_weights(data: Path, tmp_p
         if name.startswith("decoder."):
             assert torch.equal(after[f"body.{name}"], tensor), name
     assert any("parameters come from" in reason for reason in training.reasons)
+    assert "model and vocabulary are those of train.start: other settings of them do not count" in training.reasons
+    assert plan(load_recipe("classify-quick", settings), probe=False).parameters == training.parameters
 
 
 def test_a_start_that_is_causal_takes_no_first_state_either(data: Path, tmp_path: Path, pretrained: Path) -> None:

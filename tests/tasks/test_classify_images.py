@@ -175,6 +175,9 @@ def test_without_a_test_part_there_is_no_test_score(data: Path, tmp_path: Path) 
     )
     with pytest.raises(SaccadeError, match=r"no part called test, only train; task.test may name"):
         run.evaluate("test")
+    with pytest.raises(SaccadeError, match="label 'star' is in no training image"):  # before anything is trained
+        settings = [f"task.data={data}", f"task.valid={tmp_path / 'test'}", *TINY]
+        api.begin("classify-images-quick", out=tmp_path / "other", settings=settings)
 
 
 def test_a_vision_transformer_shows_what_its_answer_is_made_of(trained: api.Predictor, picture: str) -> None:

@@ -31,15 +31,15 @@ def answer(model: EncoderDecoder, settings: DecodeSettings, method: Method | Non
 
 
 class Hurry(nn.Module):
-    """An output that ends as soon as it may."""
+    """An output that ends as soon as it may, or, with less than nothing, never."""
 
-    def __init__(self, output: nn.Module):
+    def __init__(self, output: nn.Module, haste: float = 20.0):
         super().__init__()
-        self.output = output
+        self.output, self.haste = output, haste
 
     def forward(self, states: Tensor) -> Tensor:
         logits = self.output(states)
-        return logits + 20 * nn.functional.one_hot(torch.tensor(END), logits.shape[-1])
+        return logits + self.haste * nn.functional.one_hot(torch.tensor(END), logits.shape[-1])
 
 
 def hurried(model: EncoderDecoder) -> EncoderDecoder:
@@ -188,3 +188,14 @@ def test_one_text_in_a_recipe_is_a_list_of_one() -> None:
     assert DecodeSettings.model_validate({"must_include": ["x", "y"]}).must_include == ("x", "y")
     with pytest.raises(ValueError, match="at least 1 character"):
         DecodeSettings.model_validate({"must_not_include": [""]})
+
+
+@pytest.mark.parametrize("kind", ["convolutional", "transformer"])
+def test_an_answer_that_does_not_end_stops_where_learned_places_end(kind: str) -> None:
+    learned = ["model.positions=learned"] if kind == "transformer" else []
+    chosen = [f"model.kind={kind}", "model.width=8", "model.heads=2", "model.longest=9", *learned]
+    task = api.make_task(load_recipe("reverse", chosen))
+    model = task.model().eval()
+    model.output = Hurry(model.output, haste=-1e4)
+    found = answer_pairs(model, [[4, 5, 6, 7, 8]], DecodeSettings(limit_factor=5), task.vocabulary, Beam(2))
+    assert [(len(each.tokens), each.stopped) for each in found[0]] == [(9, "length")]

@@ -89,6 +89,11 @@ def test_monstrous_lines_are_left_out_of_training_and_counted(tmp_path: Path, pa
     assert "pairs longer than task.longest, 60 pieces, left out of training: 3" in training.reasons
     assert len(training.trainer.examples) == len(usual.trainer.examples)
     list(training.events())
+    for name, line in (("v.fr", monsters[1][0]), ("v.en", "y")):
+        (tmp_path / name).write_text(f"{line}\nun mot\n")
+    told = [*chosen, f"task.valid_source={tmp_path}/v.fr", f"task.valid_target={tmp_path}/v.en"]
+    reasons = api.begin("translate", out=tmp_path / "told", settings=told).reasons
+    assert "sentences to validate on longer than task.longest, left out of its scores: 1" in reasons
     with pytest.raises(SaccadeError, match=r"every pair of .*a\.fr is longer than task\.longest, 2 pieces"):
         api.begin("translate", out=tmp_path / "none", settings=settings(tmp_path, pairs, "task.longest=2"))
     assert not (tmp_path / "none").exists()
