@@ -146,7 +146,7 @@ def test_standard_input_is_read_without_texts_and_a_length_penalty_is_obeyed(sac
     assert float(kept[0]) < float(plain[0])  # a plain sum of log probabilities, not divided by anything
     assert saccade("translate", LINES[0], "--length-penalty", "-1")[0] == 2
     code, _, err = saccade("translate", LINES[0], "--must-include", "")
-    assert code == 2 and "--set decode.must_include: string should have at least 1 character" in err
+    assert code == 2 and "--must-include (decode.must_include): string should have at least 1 character" in err
 
 
 def test_an_error_leaves_the_old_output_and_says_what_the_new_one_has(saccade) -> None:  # noqa: F811

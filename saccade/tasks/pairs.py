@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
+from torch import nn
 
 from saccade.config.training import DecodeSettings
 from saccade.data.vocab import END, START, Vocabulary
@@ -63,8 +64,8 @@ def answer_pairs(
     def encode(numbers: Sequence[int]) -> Memory:
         return model.encode(*padded([sources[number] for number in numbers]))
 
-    places = reach(module for name, module in model.named_modules() if "decoder" in name.split("."))
-    room = places - plan.extra  # for what is written
+    modules = model.named_modules() if isinstance(model, nn.Module) else ()  # an export has none to look at
+    room = reach(module for name, module in modules if "decoder" in name.split(".")) - plan.extra
     limits = [int(settings.limit_factor * len(source)) + settings.limit_extra for source in sources]
     limits = [max(1, int(min(limit, room))) for limit in limits]
     with at_rest(model):

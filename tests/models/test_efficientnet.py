@@ -187,7 +187,7 @@ def test_weights_that_do_not_fit_are_refused_in_groups_and_nothing_is_loaded(
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(efficientnet, "PACKAGE", "no_such_package")
-    with pytest.raises(SaccadeError, match=r"no_such_package, which is not installed; .*saccade\[images\]"):
+    with pytest.raises(SaccadeError, match=r"no_such_package, which is not installed; .*pip install -e '\.\[images\]'"):
         EfficientNetLite0()
 
 

@@ -175,9 +175,6 @@ def test_without_a_test_part_there_is_no_test_score(data: Path, tmp_path: Path) 
     )
     with pytest.raises(SaccadeError, match=r"no part called test, only train; task.test may name"):
         run.evaluate("test")
-    with pytest.raises(SaccadeError, match="label 'star' is in no training image"):  # before anything is trained
-        settings = [f"task.data={data}", f"task.valid={tmp_path / 'test'}", *TINY]
-        api.begin("classify-images-quick", out=tmp_path / "other", settings=settings)
 
 
 def test_a_vision_transformer_shows_what_its_answer_is_made_of(trained: api.Predictor, picture: str) -> None:
@@ -263,6 +260,15 @@ def test_a_label_of_the_test_part_that_was_never_trained_is_named(data: Path, tm
     run = api.train("classify-images-quick", out=tmp_path / "run", settings=settings)
     with pytest.raises(SaccadeError, match="label 'star' is in no training image"):
         run.evaluate("test")
+
+
+def test_a_label_of_the_validation_part_that_is_not_trained_is_named_before(tmp_path: Path) -> None:
+    for place in ("train/cat", "train/dog", "valid/cat", "valid/star"):
+        (tmp_path / "data" / place).mkdir(parents=True)
+        for number in range(4):
+            Image.new("RGB", (12, 12), (number, 0, 0)).save(tmp_path / "data" / place / f"{number}.png")
+    with pytest.raises(SaccadeError, match="label 'star' is in no training image"):
+        api.begin("classify-images-quick", out=tmp_path / "run", settings=[f"task.data={tmp_path / 'data'}", *TINY])
 
 
 def test_a_resumed_run_goes_on_bit_for_bit(data: Path, tmp_path: Path) -> None:

@@ -119,8 +119,9 @@ def test_the_count_of_long_pairs_is_that_of_the_examples_that_are_missing(
     notes = task.prepare(tmp_path / "vocab")
     missing = len(task.pairs[0]) - len(task.examples("train"))
     assert (missing > 0) == (longest < 100)
-    assert len(notes) == (missing > 0)
-    assert all(note.startswith("pairs longer") and note.endswith(f": {missing}") for note in notes)
+    told = [note for note in notes if note.startswith("pairs longer")]
+    assert len(told) == (missing > 0)
+    assert all(note.endswith(f": {missing}") for note in told)
 
 
 @pytest.mark.parametrize(("how", "kept"), [("replace", 402), ("skip", 400)])
