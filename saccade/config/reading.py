@@ -19,7 +19,7 @@ from saccade.config.recipe import Recipe
 from saccade.errors import ConfigError, did_you_mean
 
 # what the command line has an option for
-OPTIONS = {  # of commands, that are settings, too
+OPTIONS = {
     "task.data": "--data FILE",
     "task.source": "--source FILE",
     "task.target": "--target FILE",
