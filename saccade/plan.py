@@ -126,9 +126,10 @@ def _plan(recipe: Recipe, vocabulary: Path | None, probe: bool) -> Plan:
 def _plan_of_a_batch(recipe: Recipe, task: Any, probe: bool, *, made_up: bool) -> Plan:
     """Of any task: a first batch of its own examples is counted as it goes through the model, on this machine."""
     if made_up:
-        examples = some_examples(task, "train")
-        model, numbers = task.model(), list(range(len(examples)))
-        batch = task.collate(examples, numbers)
+        few = some_examples(task, "train")
+        rows = max(1, recipe.train.batch_tokens // max(map(task.length, few)))
+        model, numbers = task.model(), list(range(rows))
+        batch = task.collate([few[number % len(few)] for number in numbers], numbers)
         speed = _speed_of(recipe, task, model, batch) if probe else None
     else:
         trainer = Trainer(task, recipe.train, recipe=recipe)

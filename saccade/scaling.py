@@ -93,7 +93,7 @@ def operations(size: Size, count: int) -> float | None:
 def layouts(size: Size, count: int, *, devices: int, shared: int = 8, batch: int = 1) -> list[Layout]:
     """Memory of a device with data-parallel copies, with everything sharded, and with layers shared by some devices."""
     if devices < 1 or shared < 1 or devices % shared:
-        raise SaccadeError(f"{devices} devices cannot be parted in groups of {shared} that share each layer")
+        raise SaccadeError(f"{devices} devices cannot be parted in groups of {shared} that share each layer (--shared)")
 
     def layout(name: str, parted: int, held: float) -> Layout:
         mine = count / parted

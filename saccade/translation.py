@@ -25,9 +25,13 @@ BATCH_TOKENS = 4096  # of lines that are read before they are translated, like l
 BATCH_BEAM = 8  # of a wider beam fewer: it takes longer, and what is done is handed out
 # Where a sentence may end, and where it does, mostly; Chinese and Japanese ones have no space between them.
 MARK = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])\s*(?=.)")
-SENTENCE_END = re.compile(r"([.!?…]+(?:\s?[»”\")\]]+)?(?=\s)|[。！？]+(?=.))\s*(?![\s»”」』)）\]!?。！？….,;:])")
+# Marks are taken whole and from their first on: a thousand dots are looked at once, not from each of them.
+SENTENCE_END = re.compile(
+    r"((?<![.!?…])[.!?…]++(?:\s?[»”\")\]]+)?(?=\s)|(?<![。！？])[。！？]++(?=.))\s*(?![\s»”」』)）\]!?。！？….,;:])"
+)
 ABBREVIATION = re.compile(r"MM?|Mme|Mlle|Mrs?|Ms|Dr|Pr|Prof|Ste?|Hr|Fr|cf|pp?|vs")
 INITIALS = re.compile(r"(?!I$)(?:[^\W\d_]\.-?)*[^\W\d_]")  # I alone is a person, not a name
+LONGEST_ABBREVIATION = 64  # letters before a full stop that are looked at
 
 
 class Translator(Protocol):
@@ -161,7 +165,8 @@ def split_sentences(text: str) -> list[str]:
     sentences = []
     for end in SENTENCE_END.finditer(text):
         goes_on = cased and text[end.end()].islower()
-        if not goes_on and not (end[1] == "." and _abbreviated(text[begin : end.start()])):
+        before = text[max(begin, end.start() - LONGEST_ABBREVIATION) : end.start()]
+        if not goes_on and not (end[1] == "." and _abbreviated(before)):
             sentences.append(text[begin : end.end(1)])
             begin = end.end()
     return [*sentences, text[begin:]] if text else []

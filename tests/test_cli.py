@@ -413,3 +413,58 @@ def test_evaluate_writes_its_scores_as_json(saccade, trained: Path, tmp_path: Pa
     assert written[0]["interval"][0] <= written[0]["value"] <= written[0]["interval"][1]
     code, _, err = saccade("evaluate", str(trained), "--json", ".")
     assert (code, "cannot be written" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("plan", "gpt2-small", "--out", "p.png", "--set", "model.width=3"), "--set, --out: not for a published size"),
+        (("plan", "reverse", "--out", "p.png"), "--out: not for a recipe or a run"),
+        (("plan", "reverse", "--devices", "4"), "--devices: not for a recipe or a run"),
+        (("plan", "--table", "--data", "x"), "--data: not for --table"),
+        (("train", "reverse", "--override"), "--override is for a run that goes on"),
+        (("train", "mine.yaml", "--quick"), "mine.yaml is a file"),
+        (("evaluate", "RUN", "--source", "a", "--target", "b", "--split", "test"), "--split test is a part of the run"),
+        (("prompt", "RUN", "--input", "a", "--shots", "3"), "--shots are numbers of examples to be scored with"),
+        (("report", "RUN", "--out", "recipe.html/x.html"), "recipe.html"),
+        (("look", "RUN", "a b", "--out", "map.xyz"), "map.xyz: cannot draw .xyz"),
+        (("predict", "recipe.html", "x"), "recipe.html is a file, not a run"),
+        (("train", "reverse", "--set", "train.seed=1" + "0" * 20), "--set train.seed"),
+        (("train", "loop.yaml"), "loop.yaml:1: task.y is inside of itself"),
+    ],
+)
+def test_what_would_be_ignored_or_fail_late_is_refused_at_once(saccade, command: tuple[str, ...], said: str) -> None:
+    Path("recipe.html").write_text("a file")
+    Path("loop.yaml").write_text("task: &x {kind: reverse, y: *x}\nmodel: {kind: transformer}\n")
+    code, out, err = saccade(*command, width=200)
+    assert (code, said in err) == (2, True), err
+    assert not out
+
+
+def test_devices_that_are_few_share_each_layer_among_themselves(saccade) -> None:
+    code, out, _ = saccade("plan", "gpt-3", "--devices", "4", width=200)
+    assert code == 0 and "on 4 x" in out
+
+
+def test_a_recipe_with_any_character_goes_on(saccade) -> None:
+    folder = Path("\N{GRINNING FACE}")
+    folder.mkdir()
+    (folder / "t.txt").write_text("red fox, blue sky\n" * 60)
+    small = ("task.window=8", "model.width=8", "model.layers=1", "train.steps=2", "train.batch_tokens=64")
+    settings = [word for each in small for word in ("--set", each)]
+    where = ("--data", str(folder / "t.txt"), "--out", "run")
+    assert saccade("train", "language-quick", *where, *settings)[0] == 0
+    assert saccade("train", "--resume", "run")[0] == 0
+
+
+def test_broken_weights_are_seen_where_they_are(saccade) -> None:
+    api.train("reverse", out="run", settings=[*TINY, "train.steps=1"])
+    run = Run.open("run")
+    tensors, state = run.weights()
+    name = next(each for each in tensors if "cross.query" in each)
+    tensors[name].view(-1)[0] = float("nan")
+    run.save_final(tensors, state)
+    code, out, _ = saccade("look", "run", "a b", "--target", "b a", "--allow-nonfinite", "--out", "map.json")
+    assert code == 0 and "??" in out
+    maps = json.loads(Path("map.json").read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert any(weight is None for map_ in maps["maps"] for head in map_["weights"] for row in head for weight in row)

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from saccade import api
 from saccade.api import make_task
 from saccade.config import load_recipe
 from saccade.models.shapes import parameter_count
-from saccade.plan import LENGTH, plan
+from saccade.plan import LENGTH, Plan, named, plan
 from tests.test_cli import saccade  # noqa: F401 - a fixture
 
 
@@ -68,3 +69,18 @@ def test_a_model_that_asks_with_a_learned_vector_is_counted_and_stays_to_be_trai
     counted = plan(load_recipe("classify", [f"task.data={tmp_path}/texts.tsv", "task.pieces=300"]), probe=False)
     assert counted.forward_flops > 2 * counted.parameters / 10
     assert counted.activation_bytes > 0
+
+
+def test_a_run_without_its_data_is_counted_with_batches_of_its_own_size(tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_text("red fox, blue sky\n" * 60)
+    small = [f"task.data={tmp_path}/t.txt", "task.window=16", "model.width=8", "model.layers=1", "train.steps=1"]
+    api.train("masked-quick", out=tmp_path / "run", settings=[*small, "train.batch_tokens=512"])
+    (tmp_path / "t.txt").unlink()
+    source, vocabulary = named(str(tmp_path / "run"))
+
+    def counted(tokens: int) -> Plan:
+        return plan(load_recipe(source, [f"train.batch_tokens={tokens}"]), vocabulary=vocabulary, probe=False)
+
+    few, many = counted(512), counted(4096)
+    assert 7 < many.tokens_per_update / few.tokens_per_update < 9
+    assert 7 < many.activation_bytes / few.activation_bytes < 9

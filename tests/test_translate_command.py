@@ -7,8 +7,10 @@ import json
 import lzma
 import os
 import re
+import signal
 import subprocess
 import sys
+from copy import copy
 from pathlib import Path
 
 import pytest
@@ -170,6 +172,15 @@ def test_an_error_leaves_the_old_output_and_says_what_the_new_one_has(saccade) -
     assert "nothing was written" in saccade("translate", "--input", "part.fr", "--output", "part.fr")[2]
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["." * 200_000 + "x", "A. " * 60_000, "。" * 200_000 + "\n", "." + '"' * 200_000, "! " + " " * 200_000 + ")"],
+)
+def test_however_many_marks_there_are_a_line_is_split_at_once(text: str) -> None:
+    """In a time that would take hours if it grew with the square."""
+    assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())
+
+
 def test_a_file_is_packed_as_its_name_says(saccade) -> None:  # noqa: F811
     for name, unpack in (("a.en.gz", gzip.decompress), ("a.en.xz", lzma.decompress)):
         assert saccade("translate", *LINES, "--output", name)[0] == 0
@@ -198,6 +209,37 @@ def test_a_reader_who_leaves_is_no_error(tmp_path: Path) -> None:
         errors = process.stderr.read().decode()
     assert process.returncode == 141
     assert re.fullmatch(HOW, errors) and errors.startswith("float32, 1 thread, by ")
+
+
+@pytest.mark.parametrize(("how", "code"), [("reader leaves", 141), ("ctrl-c", 130)])
+def test_whoever_leaves_a_pipe_that_is_open_ends_the_command(how: str, code: int) -> None:
+    """A thread waits for the next line at that moment."""
+    command = [sys.executable, "-m", "saccade", "translate"]
+    environment, pipe = {**os.environ, "OMP_NUM_THREADS": "1"}, subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment) as process:
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        process.stdin.write(b"Il pleut.\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"It's raining.\n"
+        if how == "ctrl-c":
+            process.send_signal(signal.SIGINT)
+        else:
+            process.stdout.close()
+            process.stdin.write(b"Il pleut.\n")
+            process.stdin.flush()
+        assert process.wait(60) == code
+        assert b"Fatal" not in process.stderr.read()
+
+
+def test_a_space_at_the_end_of_a_prefix_is_that_of_the_next_word(model: api.Predictor) -> None:
+    def begun(prefix: str) -> str:
+        decode = model.recipe.decode.model_copy(update={"prefix": prefix})
+        task = copy(model.task)
+        task.recipe = model.recipe.model_copy(update={"decode": decode})
+        return task.predict(model.writer, ["Il pleut."])[0].text
+
+    assert begun("Well, ") == begun("Well,") != begun("")
+    assert begun("  ") == begun("")
 
 
 def test_columns_of_a_table_are_told_and_can_be_chosen(saccade, model: api.Predictor) -> None:  # noqa: F811

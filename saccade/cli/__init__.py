@@ -45,7 +45,7 @@ def main() -> None:
     except SaccadeError as error:
         terminal.fail(str(error))
     except OSError as error:
-        terminal.fail(f"{error.filename or 'a file'}: {error.strerror or error}")
+        terminal.fail(f"{error.filename or 'a file or standard output'}: {error.strerror or error}")
     except (MemoryError, RuntimeError) as error:
         if "allocate" not in str(error) and not isinstance(error, MemoryError):
             raise

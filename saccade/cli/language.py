@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from saccade.cli import terminal
-from saccade.cli.terminal import Precise, RunPath, Step
+from saccade.cli.terminal import Precise, RunPath, Step, Threads
+from saccade.cli.writing import lines_to
 from saccade.errors import SaccadeError
 
 app = typer.Typer()
@@ -28,13 +28,13 @@ def generate(
     stop: Annotated[list[str] | None, typer.Option(help="End before this text. Repeatable.")] = None,
     no_repeat: Annotated[int | None, typer.Option(min=1, help="No run of so many tokens twice.")] = None,
     seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
-    n: Annotated[int, typer.Option("--n", min=1, help="Continuations of each prompt.")] = 1,
+    n: Annotated[int, typer.Option("--n", min=1, max=1000, help="Continuations of each prompt.")] = 1,
     beyond: Annotated[
         str, typer.Option(metavar="slide|stop", help="When the window of the model is full.", show_default=True)
     ] = "slide",
     stream: Annotated[bool, typer.Option("--stream", help="Show the text as it grows.")] = False,
     precision: Precise = "float32",
-    threads: Annotated[int | None, typer.Option(min=1, help="Processor threads.")] = None,
+    threads: Threads = None,
     step: Step = None,
 ) -> None:
     """Continue a text with a language model: saccade generate RUN --prompt "To be, or"."""
@@ -51,17 +51,17 @@ def generate(
         raise SaccadeError(f"there is one most probable text and not {n}: --n needs a --temperature above 0")
     drawn = Sample(answers=n, temperature=temperature or 1.0, top_k=top_k, top_p=top_p, seed=seed)
     predictor = terminal.loaded(run, step, threads, precision=precision)
-    shown = ""
+    shown, screen = "", terminal.out.file
 
     def tell(text: str) -> None:
         nonlocal shown
         if text.startswith(shown):
-            sys.stdout.write(text[len(shown) :])
-            sys.stdout.flush()
+            screen.write(text[len(shown) :])
+            screen.flush()
             shown = text
 
     if stream:
-        sys.stdout.write(prompts[0])
+        screen.write(prompts[0])
     found = predictor.generate(
         prompts,
         tokens=tokens,
@@ -73,12 +73,13 @@ def generate(
     )
     if stream:
         tell(found[0].text)
-        sys.stdout.write("\n")
+        screen.write("\n")
         return
     several = n * len(prompts) > 1
-    for prediction in found:
-        for answer in prediction.answers:
-            sys.stdout.write(f"{prediction.input}{answer.text}\n" + ("---\n" if several else ""))
+    with lines_to(None) as write:
+        for prediction in found:
+            for answer in prediction.answers:
+                write(f"{prediction.input}{answer.text}" + ("\n---" if several else ""))
 
 
 @app.command()
@@ -101,7 +102,7 @@ def prompt(
     ] = None,
     tokens: Annotated[int, typer.Option(min=1, help="Of an answer at most.")] = 60,
     show: Annotated[bool, typer.Option(help="Show the prompt before each answer.")] = True,
-    threads: Annotated[int | None, typer.Option(min=1, help="Processor threads.")] = None,
+    threads: Threads = None,
     step: Step = None,
 ) -> None:
     """Programming by prompt: examples in, the same done to an input. With --test, accuracy by number of examples."""
@@ -111,6 +112,8 @@ def prompt(
     given = [pair for pairs in prompting.read_groups(str(examples)).values() for pair in pairs] if examples else []
     if (test is None) == (not inputs):
         raise SaccadeError("say what to answer: --input TEXT, or --test FILE to be scored")
+    if test is None and shots is not None:
+        raise SaccadeError("--shots are numbers of examples to be scored with: they go with a --test FILE")
     predictor = terminal.loaded(run, step, threads)
     if test is None:
         asked = [form.prompt(given, text) for text in inputs or ()]
@@ -134,7 +137,7 @@ def prompt(
 def transformations(
     out_: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where train.txt, seen.tsv and held_out.tsv go.")],
     texts: Annotated[int, typer.Option(min=1, help="Texts to train on.")] = 40_000,
-    seed: Annotated[int, typer.Option(help="Of the words.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Of the words.")] = 1,
 ) -> None:
     """Write texts from which a small model learns to understand rules by their examples; some rules are held out."""
     from saccade.data.transformations import write_transformations
@@ -148,7 +151,7 @@ def heads(
     run: RunPath,
     examples: Annotated[int, typer.Option(min=1, help="Of the validation part.")] = 256,
     out_: terminal.Plot = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Processor threads.")] = None,
+    threads: Threads = None,
     step: Step = None,
 ) -> None:
     """Do we really need all heads? Remove each in turn and measure the loss again, with 95% intervals."""

@@ -63,6 +63,10 @@ def train(
         training = api.resumed(resume, settings=[*budget, *(settings or ())], override=override)
     else:
         assert recipe is not None
+        if override:
+            raise SaccadeError("--override is for a run that goes on: it goes with --resume RUN")
+        if quick and Path(recipe).suffix in (".yaml", ".yml"):
+            raise SaccadeError(f"--quick is a variant of a recipe that ships, and {recipe} is a file")
         recipe = f"{recipe}-quick" if quick else recipe
         chosen = terminal.files(
             source=source, target=target, valid_source=valid_source, valid_target=valid_target, data=data
@@ -134,8 +138,11 @@ def look(
 ) -> None:
     """Show where a model looked while it wrote its answer."""
     from saccade import api
-    from saccade.maps.render import WHOLE, save_maps, to_text
+    from saccade.maps.render import WHOLE, require_format, save_maps, to_text
 
+    if out_ is not None:
+        require_format(out_)
+        terminal.require_writable(None, out_)
     maps = api.load(run, step=step, allow_nonfinite=allow_nonfinite).look(text, target, pieces=pieces)
     if not maps:
         raise SaccadeError(f"the model of {run} has no attention to look at")
@@ -200,6 +207,7 @@ def report(
 
     if out_.suffix not in (".html", ".htm"):
         raise SaccadeError(f"{out_}: the report is a page, so --out must end in .html")
+    terminal.require_writable(None, out_)
     out_.write_text(page(run), encoding="utf-8")
     terminal.out.print(f"{out_}: {out_.stat().st_size / 1000:,.0f} kB", markup=False)
 

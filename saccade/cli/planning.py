@@ -29,27 +29,50 @@ def plan(
     data: Annotated[Path | None, typer.Option(help="For other tasks: a file, folder or archive of examples.")] = None,
     probe: Annotated[bool, typer.Option(help="Make a few updates to see how fast this machine is.")] = True,
     table: Annotated[bool, typer.Option("--table", help="The published sizes, counted by building them.")] = False,
-    devices: Annotated[int, typer.Option(min=1, help="For a published size.")] = 64,
-    shared: Annotated[int, typer.Option(min=1, help="Devices that share each layer (tensor parallel).")] = 8,
-    accelerator: Annotated[str, typer.Option(help="P100, V100, A100, H100, TPUv2 or TPUv3.")] = "A100",
-    utilisation: Annotated[float, typer.Option(help="Share of the accelerator's peak.")] = 0.3,
+    devices: Annotated[int | None, typer.Option(min=1, help="For a published size: how many. (default: 64)")] = None,
+    shared: Annotated[
+        int | None, typer.Option(min=1, help="Devices that share each layer (tensor parallel). (default: 8 at most)")
+    ] = None,
+    accelerator: Annotated[
+        str | None, typer.Option(help="P100, V100, A100, H100, TPUv2 or TPUv3. (default: A100)")
+    ] = None,
+    utilisation: Annotated[float | None, typer.Option(help="Share of the accelerator's peak. (default: 0.3)")] = None,
     out_: terminal.Plot = None,
 ) -> None:
     """What a recipe, a run or a published size costs to train: parameters, operations, memory, time."""
     from saccade.config import list_recipes
     from saccade.models.sizes import SIZES
+    from saccade.scaling import UTILISATION
 
+    of_recipes = {"--set": settings, "--source": source, "--target": target, "--data": data}
+    of_sizes = {
+        "--devices": devices,
+        "--shared": shared,
+        "--accelerator": accelerator,
+        "--utilisation": utilisation,
+    }
+    of_table = {"--out": out_}
     if table:
+        _refuse("--table", {"RECIPE": recipe, **of_recipes, **of_sizes})
         return _sizes(out_)
     if recipe is None:
         raise SaccadeError(f"say what to plan: a recipe, a published size ({', '.join(SIZES)}), or --table")
     if recipe in SIZES:
-        return _size(recipe, devices, shared, accelerator, utilisation)
+        _refuse("a published size", {**of_recipes, **of_table})
+        devices, share = devices or 64, UTILISATION if utilisation is None else utilisation
+        return _size(recipe, devices, shared or min(8, devices), accelerator or "A100", share)
     near = did_you_mean(recipe, SIZES)
     if near and recipe not in list_recipes() and not Path(recipe).exists():
         raise SaccadeError(f"no recipe, run or published size is called {recipe!r}{near}; sizes: {', '.join(SIZES)}")
+    _refuse("a recipe or a run", {**of_sizes, **of_table})
     files = terminal.files(source=source, target=target, data=data)
     return _recipe(recipe, [*files, *(settings or ())], probe=probe)
+
+
+def _refuse(planned: str, others: dict[str, object]) -> None:
+    """What was given and has nothing to say of what is planned."""
+    if given := [name for name, value in others.items() if value is not None]:
+        raise SaccadeError(f"{', '.join(given)}: not for {planned}")
 
 
 def _recipe(recipe: str, settings: list[str], *, probe: bool) -> None:

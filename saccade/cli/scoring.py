@@ -31,8 +31,8 @@ def evaluate(
     ] = None,
     columns: Columns = None,
     split: Annotated[
-        str, typer.Option(help="Without files: which part of the run's own data, valid or test.")
-    ] = "valid",
+        str | None, typer.Option(help="Without files: a part of the run's own data, valid or test. (default: valid)")
+    ] = None,
     beam: BeamWidth = None,
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Keep the translations here.")] = None,
     confusion: Annotated[
@@ -58,10 +58,13 @@ def evaluate(
             raise SaccadeError("--target, --columns, --output and --precision go with a --source")
         asked = [*(settings or ()), *([] if beam is None else [f"decode.beam={beam}"])]
         predictor = terminal.loaded(run, step, threads, asked)
+        part = split or "valid"
         if confusion is not None:
-            _keep_confusion(predictor.confusion(split), confusion)
-        _show(predictor.evaluate(split), json_)
+            _keep_confusion(predictor.confusion(part), confusion)
+        _show(predictor.evaluate(part), json_)
         return
+    if split is not None:
+        raise SaccadeError(f"--split {split} is a part of the run's own data, and --source a file: choose one")
     if confusion is not None:
         raise SaccadeError("--confusion is of labels, and translations have none")
     chosen = terminal.columns(columns, tables=not target)

@@ -29,8 +29,9 @@ def listed(value: Any) -> Any:
 
 
 Float = Annotated[float, BeforeValidator(_number)]
-Positive = Annotated[int, Field(ge=1)]
-Count = Annotated[int, Field(ge=0)]
+LARGEST = 2**63 - 1  # of what torch counts
+Positive = Annotated[int, Field(ge=1, le=LARGEST)]
+Count = Annotated[int, Field(ge=0, le=LARGEST)]
 Share = Annotated[Float, Field(ge=0, lt=1)]
 Epsilon = Annotated[Float, Field(gt=0)]
 # what a file of the data that cannot be read is: left out and told, or an end to everything

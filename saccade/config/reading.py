@@ -75,7 +75,7 @@ def list_recipes() -> dict[str, str]:
 def parse_recipe(text: str, source: str, settings: Sequence[str] = ()) -> Recipe:
     """Read YAML text, put `key=value` settings on top and check every value."""
     data = _read_yaml(text, source)
-    lines = _line_numbers(text)
+    lines = _line_numbers(text, source)
     if not isinstance(data, dict):
         raise ConfigError(f"{source}: a recipe is a mapping with task and model, not {type(data).__name__}")
     for setting in sorted(settings, key=_turn):
@@ -115,20 +115,22 @@ def _read_yaml(text: str, source: str) -> Any:
         raise ConfigError(f"{where}: {problem}") from None
 
 
-def _line_numbers(text: str) -> dict[str, int]:
+def _line_numbers(text: str, source: str) -> dict[str, int]:
     """Dotted key -> line, so that a message can point at the place."""
     lines: dict[str, int] = {}
 
-    def walk(node: Node, prefix: str) -> None:
+    def walk(node: Node, prefix: str, inside: tuple[Node, ...]) -> None:
+        if node in inside:
+            raise ConfigError(f"{source}:{node.start_mark.line + 1}: {prefix.rstrip('.')} is inside of itself")
         if isinstance(node, MappingNode):
             for key, value in node.value:
                 dotted = f"{prefix}{key.value}"
                 lines[dotted] = key.start_mark.line + 1
-                walk(value, f"{dotted}.")
+                walk(value, f"{dotted}.", (*inside, node))
 
     root = YAML(typ="safe", pure=True).compose(text)
     if root is not None:
-        walk(root, "")
+        walk(root, "", ())
     return lines
 
 

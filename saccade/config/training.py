@@ -54,7 +54,7 @@ class TrainSettings(Settings):
     average: Share = 0.0  # decay of a running average of the weights, which is then what is evaluated and kept
     patience: Positive | None = None  # stop after so many evaluations without a better score
     precision: Literal["float32", "bfloat16"] = "float32"  # of matrix products; bfloat16 where the processor has it
-    threads: Positive | None = None  # None: as torch finds them
+    threads: Annotated[Positive, Field(le=256)] | None = None  # None: as torch finds them
     start: str | None = None  # a run whose vocabulary and weights, as far as they fit, this one begins with
     tensorboard: bool = False  # write the numbers for TensorBoard, too, into tensorboard/ of the run
 
@@ -64,11 +64,11 @@ class DecodeSettings(Settings):
 
     beam: Positive = 1
     valid_beam: Positive = 1  # while training: greedy search is enough to tell checkpoints apart
-    length_penalty: Annotated[Float, Field(ge=0)] = 1.0  # exponent of Wu et al. (2016); 0 compares plain sums
+    length_penalty: Annotated[Float, Field(ge=0, le=10)] = 1.0  # exponent of Wu et al. (2016); 0 compares plain sums
     coverage_penalty: Annotated[Float, Field(ge=0)] = 0.0  # for source words that no word of an answer looked at
     minimum_length: Count = 0  # tokens of an answer
     no_repeat: Positive | None = None  # no run of so many tokens twice in an answer
-    limit_factor: Annotated[Float, Field(gt=0)] = 2.0  # answers end after factor x source length + extra
+    limit_factor: Annotated[Float, Field(gt=0, le=1e6)] = 2.0  # answers end after factor x source length + extra
     limit_extra: Count = 10
     prefix: str = ""  # text that every answer begins with
     must_include: Texts = ()  # texts that every answer contains ...

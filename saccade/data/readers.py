@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import lzma
+import os
 import sys
 import warnings
 import zlib
@@ -68,7 +70,11 @@ def read_stdin() -> Iterator[str]:
     """The lines of standard input, by the same rules."""
     if sys.stdin is None:
         raise SaccadeError("standard input is closed")
-    return (line for line in _decoded(sys.stdin.buffer, "standard input", Encoding()) if line is not None)
+    try:  # not Python's own: whoever waits there for a line would keep it from being closed at the end of a program
+        file: Iterable[bytes] = os.fdopen(sys.stdin.fileno(), "rb", closefd=False)
+    except io.UnsupportedOperation:  # it is no file
+        file = sys.stdin.buffer
+    return (line for line in _decoded(file, "standard input", Encoding()) if line is not None)
 
 
 def _lines(path: str | Path, encoding: Encoding) -> Iterator[str | None]:

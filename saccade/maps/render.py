@@ -27,16 +27,21 @@ DOTS = 110  # an inch
 SIDE, AREA = 60_000, 2e8  # dots of a picture: beyond, fewer of them an inch
 
 
+def require_format(path: Path) -> None:
+    """Refuse a file of which the ending says nothing."""
+    if path.suffix not in FORMATS:
+        raise SaccadeError(
+            f"{path}: cannot draw {path.suffix or 'a file without ending'}; there are {', '.join(FORMATS)}"
+        )
+
+
 def save_maps(maps: Sequence[AttentionMap], path: str | Path, *, every_head: bool | None = None) -> None:
     """All maps on one page, in the format of the file's ending; `every_head` as in `figure_of`, for PNG, SVG and PDF
     (the others are WHOLE)."""
     path = Path(path)
     if not maps:
         raise SaccadeError("there is no map to save: this model has no attention")
-    if path.suffix not in FORMATS:
-        raise SaccadeError(
-            f"{path}: cannot draw {path.suffix or 'a file without ending'}; there are {', '.join(FORMATS)}"
-        )
+    require_format(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".json":
         path.write_text(to_json(maps), encoding="utf-8")
@@ -63,8 +68,14 @@ def to_json(maps: Sequence[AttentionMap]) -> str:
             "rows": list(map_.rows.labels),
             "columns": list(map_.columns.labels),
             "axes": {"rows": map_.rows.describe(), "columns": map_.columns.describe()},
-            "weights": map_.weights.tolist(),
+            "weights": _numbers(map_),
         }
         for map_ in maps
     ]
     return json.dumps({"maps": content})  # in ASCII: a label may hold half a character
+
+
+def _numbers(map_: AttentionMap) -> list[list[list[float | None]]]:
+    """The weights of each head; what is not finite has no number in JSON."""
+    heads: list[list[list[float]]] = map_.weights.tolist()
+    return [[[each if math.isfinite(each) else None for each in row] for row in head] for head in heads]

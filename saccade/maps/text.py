@@ -150,6 +150,8 @@ def _shades(row: Sequence[float]) -> list[str]:
 
 
 def _shade(weight: float) -> str:
+    if not math.isfinite(weight):  # of broken weights, which are looked at to see where they are
+        return "?"
     return SHADES[min(int(weight * len(SHADES)), len(SHADES) - 1)]
 
 

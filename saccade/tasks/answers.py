@@ -87,10 +87,11 @@ class Plan:
                 raise SaccadeError("decode.must_include is searched for by a beam; it cannot be sampled")
             phrases = tuple(wanted_phrase(text, vocabulary) for text in settings.must_include)
             rules.append(containing(phrases, END))
-            beam = method if isinstance(method, Beam) else Beam(best=method.best)
+            beam = method if isinstance(method, Beam) else Beam(length_penalty=settings.length_penalty)
             wide = max(beam.width, SMALLEST_INCLUDING_BEAM)
             method = Including(replace(beam, width=wide), phrases)
-        beginning = tuple(vocabulary.encode(settings.prefix)) if settings.prefix else ()
+        # a word brings the space before it: one at the end would stand alone, which no answer has
+        beginning = tuple(vocabulary.encode(settings.prefix.rstrip(" "))) if settings.prefix.strip(" ") else ()
         extra = len(beginning) + sum(len(vocabulary.encode(text)) for text in settings.must_include)
         return Plan(method, tuple(rules), beginning, extra)
 

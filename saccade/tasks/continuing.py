@@ -47,13 +47,14 @@ def continue_texts(
 ) -> list[list[Hypothesis]]:
     """The continuations of each prompt, best first. `tell` hears of the one prompt's one answer as it grows."""
     found: list[list[Hypothesis]] = []
+    named = how.method.numbers if isinstance(how.method, Sample) else None  # of the prompts, for their draws
     if how.beyond == "slide":
         _tell_of_long(prompts, how)
     with at_rest(model):
         for first in range(0, len(prompts), AT_ONCE):
-            numbers = range(first, min(first + AT_ONCE, len(prompts)))
+            numbers = (named or range(len(prompts)))[first : first + AT_ONCE]
             method = replace(how.method, numbers=numbers) if isinstance(how.method, Sample) else how.method
-            heard = [list(prompts[number]) for number in numbers]
+            heard = [list(prompt) for prompt in prompts[first : first + AT_ONCE]]
             begun = _pass(model, lexicon, heard, [how.tokens] * len(heard), replace(how, method=method), tell)
             for number, prompt, best in zip(numbers, heard, begun, strict=True):
                 whole = [

@@ -13,7 +13,7 @@ from torch import Tensor
 from saccade.config import Recipe
 from saccade.config.language import LanguageSettings
 from saccade.data.stream import Ids, Windows
-from saccade.decode import Method
+from saccade.decode import Method, Sample
 from saccade.errors import RunWarning, SaccadeError
 from saccade.maps.record import record
 from saccade.maps.render import AttentionMap, Tokens
@@ -75,7 +75,8 @@ class Language(TextTask):
             by_limit.setdefault(limit, []).append(number)
         found: dict[int, Prediction] = {}
         for limit, numbers in by_limit.items():
-            how = self._asked(limit, method)
+            its = replace(method, numbers=numbers) if isinstance(method, Sample) else method
+            how = self._asked(limit, its)
             found |= zip(numbers, self.continued(model, [inputs[number] for number in numbers], how), strict=True)
         return [found[number] for number in range(len(inputs))]
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from saccade.config.training import DecodeSettings
 from saccade.data.vocab import END, START, Vocabulary
-from saccade.decode import Beam, Hypothesis, Method, rerank_by_coverage
+from saccade.decode import Beam, Hypothesis, Including, Method, rerank_by_coverage
 from saccade.errors import SaccadeError
 from saccade.maps.record import attentions, record
 from saccade.maps.render import AttentionMap, Axis, Groups, Tokens
@@ -58,8 +58,8 @@ def answer_pairs(
     """Search answers for each source, in tokens of `vocabulary`."""
     plan = Plan.of(settings, vocabulary, method)
     wanted = plan.method.best
-    if settings.coverage_penalty and isinstance(plan.method, Beam):
-        plan = replace(plan, method=replace(plan.method, best=plan.method.width))  # all that ended are looked at again
+    if settings.coverage_penalty:
+        plan = replace(plan, method=_telling_all(plan.method))  # all that ended are looked at again
 
     def encode(numbers: Sequence[int]) -> Memory:
         return model.encode(*padded([sources[number] for number in numbers]))
@@ -74,6 +74,13 @@ def answer_pairs(
             covering(model, source, hypotheses, settings.coverage_penalty)[:wanted]
             for source, hypotheses in zip(sources, found, strict=True)
         ]
+
+
+def _telling_all(method: Method) -> Method:
+    """A beam that hands out all its hypotheses, not the best alone."""
+    if isinstance(method, Including):
+        return replace(method, beam=replace(method.beam, best=method.width))
+    return replace(method, best=method.width) if isinstance(method, Beam) else method
 
 
 def predict_pairs(

@@ -61,7 +61,8 @@ def changed_recipe(run: Run, checkpoint: Checkpoint | None, settings: Sequence[s
     trained = None if checkpoint is None else checkpoint.state.get("recipe")  # older checkpoints do not say
     before = parse_recipe(run.recipe_text, where)
     if checkpoint is not None and trained is not None:
-        before = parse_recipe(json.dumps(trained), f"step {checkpoint.step} of {run.path}")  # JSON is YAML as well
+        # JSON is YAML as well, but for what it writes as two halves of a character
+        before = parse_recipe(json.dumps(trained, ensure_ascii=False), f"step {checkpoint.step} of {run.path}")
     old, new = (_flat(recipe.model_dump(mode="json")) for recipe in (before, after))
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     changes = {key: f"{key}: {old.get(key)} -> {new.get(key)}" for key in keys}

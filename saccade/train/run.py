@@ -12,7 +12,7 @@ import os
 import re
 import warnings
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any, Self
@@ -61,7 +61,8 @@ class Run:
             return run
         if (run.path.parent / "recipe.yaml").is_file():
             raise RunError(f"{run.path} is not a run but a part of one: name the run, {run.path.parent}")
-        problem = "has no recipe.yaml, so it is not a run" if run.path.is_dir() else "does not exist"
+        problem = "is a file, not a run" if run.path.exists() else "does not exist"
+        problem = "has no recipe.yaml, so it is not a run" if run.path.is_dir() else problem
         raise RunError(f"{run.path} {problem}{_siblings(run.path)}")
 
     def _refuse_occupied(self) -> None:
@@ -70,7 +71,9 @@ class Run:
             if self.packed:
                 raise RunError(f"{self.path} is a packed run already: choose another place")
             progress = f"at step {steps[-1]}" if steps else "without a checkpoint yet"
-            raise RunError(f"run {self.path} exists, {progress}: continue it with --resume, or choose another --out")
+            raise RunError(
+                f"run {self.path} exists, {progress}: choose another place, or continue it with --resume {self.path}"
+            )
         if self.path.exists() and not self.path.is_dir():
             raise RunError(f"{self.path} is a file, not a directory: choose another place")
         # A `create` that failed half way may have left a lock, a temporary file and an empty vocabulary.
@@ -145,6 +148,7 @@ class Run:
         if final.is_dir():
             try:
                 tensors, state = store.read(final, ("model",), step=None, allow_nonfinite=allow_nonfinite)
+                self._tell_of_better(state.get("step"))
                 return tensors["model"], state
             except DamagedError as error:
                 problem = str(error)
@@ -161,6 +165,19 @@ class Run:
             except DamagedError as error:
                 _warn(f"{error}; using step {last} instead of the best one")
         return tensors["model"], state
+
+    def _tell_of_better(self, final: int | None) -> None:
+        """Of a run that went on after its end, and found better weights before it was stopped again."""
+        steps = self.steps()
+        if final is None or not steps or steps[-1] <= final:
+            return
+        with suppress(RunError, DamagedError):  # which is no reason not to use what is whole
+            best = self._read(steps[-1], (), allow_nonfinite=True)[1].get("best_step")
+            if best in steps and best > final:
+                _warn(
+                    f"{self._final} is of step {final}; the run went on, and step {best} is better: "
+                    f"use it with --step {best}, or end the run with `saccade train --resume {self.path}`"
+                )
 
     def _newest(self, parts: tuple[str, ...], allow_nonfinite: bool) -> tuple[int, Contents] | None:
         problems = []

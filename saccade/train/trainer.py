@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from saccade.config import Recipe
 from saccade.config.training import TrainSettings
 from saccade.data.batching import Batches, Cursor
-from saccade.errors import RunWarning, SaccadeError
+from saccade.errors import RunError, RunWarning, SaccadeError
 from saccade.tasks.base import Concluding, Task
 from saccade.train.changes import digests
 from saccade.train.checkpoint import Checkpoint
@@ -127,7 +127,11 @@ class Trainer:
                 )
             evaluated = None
             if self.step % settings.evaluate_every == 0 or last:
-                evaluated = self._evaluate()
+                try:
+                    evaluated = self._evaluate()
+                except Exception:  # what was trained is not lost with it
+                    self.save(run)
+                    raise
                 values = {f"valid_{name}": value for name, value in evaluated.scores.values.items()}
                 run.log({"step": self.step, **values, "samples": list(evaluated.scores.samples[:SAMPLES])})
                 yield evaluated
@@ -223,9 +227,11 @@ class Trainer:
     def _evaluate(self) -> Evaluated:
         # scoring draws no random numbers from training's stream, whatever a task does
         state = random_state()
-        with nullcontext() if self.average is None else self.average.in_place(self.model):
-            scores = self.task.score(self.model)
-        restore_random(state)
+        try:
+            with nullcontext() if self.average is None else self.average.in_place(self.model):
+                scores = self.task.score(self.model)
+        finally:
+            restore_random(state)
         better = self.best_score is None or scores.decisive > self.best_score
         best = better or scores.decisive == self.best_score  # of equal scores the later weights have seen more
         if best:
@@ -234,13 +240,14 @@ class Trainer:
         return Evaluated(self.step, scores, best)
 
     def _finish(self, run: Run) -> None:
-        best = run.load(self.best_step or self.step)
+        try:
+            best = run.load(self.best_step or self.step)
+        except RunError as error:
+            best = run.load(self.step)
+            self.best_step, self.best_score = None, None
+            warnings.warn(f"{error}; final/ is made of step {self.step}", RunWarning, stacklevel=2)
         tensors = averaged(best.model, best.optimizer)
-        state: dict[str, Any] = {
-            "step": self.best_step or self.step,
-            "score": self.best_score,
-            "vocabulary": run.vocab_hash(),
-        }
+        state: dict[str, Any] = {"step": best.step, "score": self.best_score, "vocabulary": run.vocab_hash()}
         if isinstance(self.task, Concluding):
             load_tensors(self.model, tensors, "the final weights")
             state["conclusions"] = self.task.conclude(self.model)

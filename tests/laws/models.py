@@ -180,7 +180,8 @@ class Spelled(nn.Module):
         return Memory(torch.tanh(self.embedding(source)), mask)
 
 
-def sequence_model(name: str) -> EncoderDecoder:
+def sequence_model(name: str, words: int = VOCABULARY) -> EncoderDecoder:
+    """Of those that read and write text, with so many words."""
     settings = SEQUENCE_MODELS[name]
     if settings.kind in SPEECH_MODELS:
         model = SPEECH_MODELS[settings.kind](settings, VOCABULARY, VOCABULARY)
@@ -194,7 +195,7 @@ def sequence_model(name: str) -> EncoderDecoder:
         return ready(model)
     if settings.kind in WALKERS:  # what is read first is the pose in which a walk begins
         return ready(WALKERS[settings.kind](settings, VOCABULARY, *small_world()))
-    return ready(MODELS[settings.kind](settings, VOCABULARY, VOCABULARY))
+    return ready(MODELS[settings.kind](settings, words, words))
 
 
 def small_world() -> tuple[Tensor, Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -105,6 +105,39 @@ def test_answers_scores_and_reasons_are_the_same_to_the_bit(
     finally:
         torch.set_num_threads(before)
     assert several == one
+
+
+def alike(weight: Tensor) -> Tensor:
+    """Words of seven kinds: of the best there are a hundred, which are as good as each other."""
+    return weight[torch.arange(len(weight)) % 7]
+
+
+def nearly_alike(weight: Tensor) -> Tensor:
+    """Logits that differ, and log-probabilities that hardly do: what is taken away is a million times more."""
+    return weight * 1e-6
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("sentences", [1, 9])
+@pytest.mark.parametrize("change", [Tensor.clone, alike, nearly_alike])
+def test_the_best_of_many_words_are_the_same_to_the_bit(
+    change: Callable[[Tensor], Tensor], sentences: int, method: str, precision: Precision, threads: int
+) -> None:
+    words = 715  # more than ten panels of 64, and a part of one
+    model, before = unlike_itself(sequence_model("transformer", words).float()), torch.get_num_threads()
+    with torch.no_grad():
+        model.output.weight.copy_(change(model.output.weight))
+    ready, how = packed(model, precision), {"method": METHODS[method]}
+    try:
+        torch.set_num_threads(threads)
+        several, one = both(ready, sentences, rules=[minimum_length(9, END)], **how)
+        liked = {token for hypotheses in one for each in hypotheses for token in each.tokens}
+        others, one_of_others = both(ready, sentences, rules=[never(liked), minimum_length(9, END)], **how)
+    finally:
+        torch.set_num_threads(before)
+    assert several == one and others == one_of_others
 
 
 @pytest.mark.parametrize("method", ["greedy", "beam"])

@@ -217,6 +217,14 @@ def test_how_far_a_text_goes_on_does_not_depend_on_the_others(run: Path) -> None
     assert predictor.predict(["red", "red fox and blue"])[0].text == predictor.predict(["red"])[0].text
 
 
+def test_what_is_drawn_for_a_text_does_not_depend_on_the_others(run: Path) -> None:
+    predictor, method = api.load(run), Sample(seed=3)
+    drawn = [predictor.predict([first, "red fox"], method)[1].text for first in ("red", "blue sky", "green grass")]
+    assert len(set(drawn)) == 1
+    alike = predictor.predict(["red fox", "red fox", "red fox and blue"], method)
+    assert len({each.text[:5] for each in alike}) > 1  # each place has draws of its own
+
+
 def test_a_line_of_output_stays_a_line(run: Path) -> None:
     answered = CliRunner().invoke(
         app, ["predict", str(run), "red", "blue", "--sample", "--temperature", "9", "--seed", "3"]

@@ -12,12 +12,12 @@ from saccade import api
 from saccade.config import load_recipe
 from saccade.config.training import DecodeSettings
 from saccade.data.vocab import END, START, Symbols
-from saccade.decode import Beam, Greedy, Hypothesis, Method, Sample
+from saccade.decode import Beam, Greedy, Hypothesis, Including, Method, Sample
 from saccade.errors import SaccadeError
 from saccade.models.shapes import EncoderDecoder, Memory
 from saccade.nn.cache import Past
 from saccade.tasks import answers
-from saccade.tasks.answers import method_of, validation_method
+from saccade.tasks.answers import Plan, method_of, validation_method
 from saccade.tasks.base import Answer, Prediction, Task
 from saccade.tasks.pairs import answer_pairs, collate_pairs
 from tests.laws.models import sequence_model
@@ -104,6 +104,21 @@ def test_a_coverage_penalty_only_reorders_what_the_beam_found(name: str) -> None
         assert best.score <= before[best.tokens].score + 1e-9
     same = answer(model, DecodeSettings(coverage_penalty=1e-12), Beam(4, best=4))
     assert [[each.tokens for each in found] for found in same] == [[each.tokens for each in found] for found in every]
+
+
+def test_what_must_be_included_is_ranked_as_the_recipe_says() -> None:
+    asked = DecodeSettings(must_include=("b",), length_penalty=0.3)
+    method = Plan.of(asked, LETTERS).method
+    assert isinstance(method, Including) and method.beam.length_penalty == 0.3
+    model = sequence_model("transformer")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(2)  # freshly drawn models look everywhere alike
+    every = answer(model, asked, Beam(8, best=8, length_penalty=0.3))
+    chosen = answer(model, asked.model_copy(update={"coverage_penalty": 50.0}), Beam(8, length_penalty=0.3))
+    known = [{each.tokens for each in found} for found in every]
+    assert all(best.tokens in found for found, (best,) in zip(known, chosen, strict=True))
+    assert any(best.tokens != found[0].tokens for found, (best,) in zip(every, chosen, strict=True))
 
 
 def test_without_attention_there_is_no_coverage_to_speak_of() -> None:

@@ -525,6 +525,16 @@ def test_weights_are_final_else_best_else_latest_and_a_step_overrides(run: Run) 
     assert run.weights()[1] == {"averaged": 4}
 
 
+def test_a_run_that_went_on_and_found_better_weights_says_so(run: Run) -> None:
+    run.save(make(2, best_step=2))
+    run.save_final({"w": torch.ones(1)}, {"step": 2})
+    run.save(make(5, best_step=2), protect=[2])
+    assert run.weights()[1] == {"step": 2}  # and nothing is said: what came after is no better
+    run.save(make(9, best_step=9))
+    with pytest.warns(RunWarning, match=r"final is of step 2; the run went on, and step 9 is better: .*--step 9"):
+        assert run.weights()[1] == {"step": 2}
+
+
 def test_damaged_final_or_best_weights_are_named_and_the_next_best_used(run: Run) -> None:
     run.save(make(1), keep=3)
     run.save(make(2, best_step=1), keep=3)

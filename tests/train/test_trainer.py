@@ -140,3 +140,32 @@ def test_the_same_seed_gives_the_same_model_and_another_seed_another() -> None:
     tensors = [named_tensors(run.model) for run in (one, again, other)]
     assert all(torch.equal(tensors[0][name], tensors[1][name]) for name in tensors[0])
     assert not all(torch.equal(tensors[0][name], tensors[2][name]) for name in tensors[0])
+
+
+def test_what_was_trained_is_kept_where_it_cannot_be_scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        torch.rand(3)  # an evaluation may draw, and still no number of the training is lost
+        raise RunError("no score today")
+
+    whole, out = trainer(), tmp_path / "run"
+    list(whole.steps())
+    settings = [*TINY, "train.evaluate_every=5", "train.save_every=100"]
+    with monkeypatch.context() as patch:
+        patch.setattr(Rearrange, "score", broken)
+        with pytest.raises(RunError, match="no score today"):
+            list(api.begin("reverse", out=out, settings=settings).events())
+    assert Run.open(out).steps() == [5]
+    model = api.resume(out).model
+    assert all(torch.equal(each, named_tensors(model)[name]) for name, each in named_tensors(whole.model).items())
+
+
+def test_a_run_ends_with_its_last_weights_where_the_best_are_damaged(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    training = api.begin("reverse", out=out, settings=[*TINY, "train.save_every=4", "train.evaluate_every=100"])
+    list(training.events())
+    training.trainer.best_step, training.trainer.best_score = 4, 1.0
+    weights = out / "step-000004" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    with pytest.warns(RunWarning, match=r"step-000004.*final/ is made of step 8"):
+        training.trainer._finish(training.run)
+    assert training.run.weights()[1]["step"] == 8
