@@ -15,6 +15,7 @@ from saccade.data.tables import curve, noisy_curve, read_table
 from saccade.errors import SaccadeError
 from saccade.formulas.scores import gaussian_kernel, gaussian_process_mean, kernel_regression
 from saccade.metrics.score import exchanged
+from saccade.tasks import regress
 from saccade.tasks.regress import HELD_OUT, Regress
 
 
@@ -78,6 +79,19 @@ def test_the_gaussian_process_beside_it_is_the_formula(run: Path) -> None:
     )
     scaled = (task.process(model, x) - task._center[-1]) / task._spread[-1]  # type: ignore[arg-type]
     np.testing.assert_allclose(scaled, expected[:, 0].detach().numpy(), rtol=1e-6)
+
+
+def test_a_large_table_is_answered_part_by_part_and_has_no_process_beside_it(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predictor = api.load(run)
+    whole = predictor.evaluate()
+    examples = len(predictor.model.examples)
+    monkeypatch.setattr(regress, "AT_ONCE", 3 * examples)
+    monkeypatch.setattr(regress, "LARGEST_PROCESS", examples - 1)
+    parts = predictor.evaluate()
+    assert [each.name for each in parts] == [each.name for each in whole if "process" not in each.name]
+    assert parts[0].value == pytest.approx(whole[0].value, rel=1e-5)
 
 
 def test_the_control_gives_everybody_anothers_answer(run: Path) -> None:
