@@ -87,6 +87,18 @@ def parse_recipe(text: str, source: str, settings: Sequence[str] = ()) -> Recipe
         raise ConfigError(_explain(error, source, lines, given)) from None
 
 
+def explained(error: ValueError) -> str:
+    """What is wrong with settings that came from elsewhere than a recipe, in one line; of other errors, what they say.
+    Of several values together no single one is to blame."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    said = [
+        f"{'.'.join(map(str, item['loc']))}: {item['msg']}, got {item['input']!r}" if item["loc"] else item["msg"]
+        for item in error.errors()
+    ]
+    return "; ".join(said).replace("Value error, ", "")
+
+
 def dump_recipe(recipe: Recipe) -> str:
     """The complete recipe as YAML; `parse_recipe` gives back an equal one."""
     yaml = YAML(typ="safe", pure=True)

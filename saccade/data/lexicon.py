@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from html import unescape
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 from unicodedata import normalize
@@ -259,14 +260,18 @@ def _byte_level(model: models.Model) -> Tokenizer:
 def _gpt2(path: Path) -> Tokenizer:
     """Radford et al. (2019): encoder.json or vocab.json, and vocab.bpe or merges.txt."""
     vocabulary = json.loads("".join(_lines(_find(path, ("encoder.json", "vocab.json", "gpt2_encoder.json")))))
-    merges = list(_lines(_find(path, ("vocab.bpe", "merges.txt", "gpt2_vocab.bpe"))))
-    return _byte_level(models.BPE(vocabulary, _merges(merges)))
+    merges = _merges(_find(path, ("vocab.bpe", "merges.txt", "gpt2_vocab.bpe")))
+    try:
+        return _byte_level(models.BPE(vocabulary, merges))
+    except Exception as error:  # which is all that the library says it is
+        why = str(error).splitlines()[0]
+        raise SaccadeError(f"{path}: pieces and merges that do not belong together: {why}") from error
 
 
 def _clip(path: Path) -> Tokenizer:
     """Radford et al. (2021): lower case, words end with </w>."""
-    lines = list(_lines(_find(path, ("bpe_simple_vocab_16e6.txt", "clip_bpe_simple_vocab_16e6.txt", "merges.txt"))))
-    merges = _merges(lines[: CLIP_MERGES + 1])
+    names = ("bpe_simple_vocab_16e6.txt", "clip_bpe_simple_vocab_16e6.txt", "merges.txt")
+    merges = _merges(_find(path, names), CLIP_MERGES + 1)
     letters = _bytes_in_order()
     listed = letters + [f"{letter}</w>" for letter in letters] + ["".join(merge) for merge in merges]
     vocabulary = {piece: number for number, piece in enumerate([*listed, "<|startoftext|>", "<|endoftext|>"])}
@@ -301,9 +306,15 @@ def _bytes_in_order() -> list[str]:
     return [chr(byte) for byte in plain] + [chr(256 + n) for n in range(256 - len(plain))]
 
 
-def _merges(lines: Sequence[str]) -> list[tuple[str, str]]:
-    pairs = (line.split() for line in lines if "#version" not in line and line.strip())
-    return [(left, right) for left, right in pairs]
+def _merges(path: Path, most: int | None = None) -> list[tuple[str, str]]:
+    """What is merged, first things first, by a file of which the first `most` lines count."""
+    found = []
+    for number, line in enumerate(islice(_lines(path), most), start=1):
+        if "#version" not in line and line.strip():
+            if len(pair := line.split()) != 2:
+                raise SaccadeError(f"{path}:{number}: must be two pieces that are merged; got {line!r}")
+            found.append((pair[0], pair[1]))
+    return found
 
 
 def _find(path: Path, names: Sequence[str]) -> Path:
@@ -318,5 +329,8 @@ def _find(path: Path, names: Sequence[str]) -> Path:
 
 def _lines(path: Path) -> Iterator[str]:
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-        for line in file:
-            yield line.decode("utf-8").rstrip("\r\n")
+        for number, line in enumerate(file, start=1):
+            try:
+                yield line.decode("utf-8").rstrip("\r\n")
+            except UnicodeDecodeError as error:
+                raise SaccadeError(f"{path}:{number}: not UTF-8 text (byte {error.start} of the line)") from error

@@ -7,6 +7,7 @@ does before it gives a folder its name.
 
 from __future__ import annotations
 
+import json
 import math
 import tempfile
 from collections.abc import Callable, Sequence
@@ -22,8 +23,9 @@ from saccade import api
 from saccade.decode import Greedy
 from saccade.errors import SaccadeError
 from saccade.exchange import ctranslate2, huggingface, onnx
-from saccade.exchange.folder import CONFIG
+from saccade.exchange.folder import CONFIG, Config, read_json
 from saccade.exchange.onnx_check import checked as onnx_checked
+from saccade.exchange.onnx_check import for_people_too
 from saccade.models.shapes import Memory
 from saccade.nn.cache import Past
 from saccade.nn.choice import Asked
@@ -50,22 +52,38 @@ def against(predictor: Predictor, folder: Path, inputs: Sequence[str]) -> list[L
 def _against_huggingface(predictor: Predictor, folder: Path, inputs: Sequence[str]) -> list[Law]:
     with tempfile.TemporaryDirectory() as place:
         huggingface.import_folder(folder, Path(place) / "run")
-        other = api.load(Path(place) / "run")
+        # a folder does not say all of how answers are searched: both are asked alike
+        search = predictor.recipe.decode.model_dump(mode="json")
+        other = api.load(
+            Path(place) / "run",
+            settings=[f"decode.{key}={json.dumps(each, ensure_ascii=False)}" for key, each in search.items()],
+        )
     ours, theirs = named_tensors(predictor.model), named_tensors(other.model)
-    same = [name for name in ours if name in theirs and torch.equal(ours[name], theirs[name].to(ours[name].dtype))]
-    apart = len(ours.keys() | theirs.keys()) - len(same)
+    apart = sum(not _alike(ours.get(name), theirs.get(name)) for name in ours.keys() | theirs.keys())
     return [Law("tensors that differ", float(apart), 0.0), *_answers(predictor, inputs, other.predict(inputs))]
+
+
+def _alike(one: Tensor | None, other: Tensor | None) -> bool:
+    """Bit for bit; what is not there is as if it were zero."""
+    if one is None or other is None:
+        return not any(each.any() for each in (one, other) if each is not None)
+    return torch.equal(one, other.to(one.dtype))
 
 
 def _against_onnx(predictor: Predictor, folder: Path, inputs: Sequence[str]) -> list[Law]:
     _require("onnxruntime", folder)
-    kind = predictor.recipe.task.kind
+    contract, kind = Config(folder / onnx.CONTRACT, read_json(folder / onnx.CONTRACT)), predictor.recipe.task.kind
+    if (task := contract.text("task")) != kind:
+        raise SaccadeError(f"{contract.path}: task is {task!r}, and that of the run {kind!r}")
+    if not contract.inside("graphs").values:
+        raise SaccadeError(f"{contract.path}: there are no graphs")
     if kind not in onnx.WRITING or kind == "language":
         return [_drawn(lambda: onnx_checked(predictor, folder, writes=kind in onnx.WRITING))]
     if predictor.recipe.decode.coverage_penalty:
         raise SaccadeError(f"{folder}: nobody can look into graphs, as decode.coverage_penalty of the run asks to")
-    stand_in: Any = Graphs(folder)
-    theirs = predictor.task.predict(stand_in, inputs, None)
+    with for_people_too(f"{folder}: onnxruntime"):
+        stand_in: Any = Graphs(folder)
+        theirs = predictor.task.predict(stand_in, inputs, None)
     return _answers(predictor, inputs, theirs)
 
 
@@ -73,11 +91,14 @@ def _against_ctranslate2(predictor: Predictor, folder: Path, inputs: Sequence[st
     _require("ctranslate2", folder)
     if predictor.recipe.task.kind != "translate":
         return [_drawn(lambda: ctranslate2.check(predictor, folder))]
+    pieces = predictor.task.pieces  # type: ignore[attr-defined]
+    if unlike := ctranslate2.pieces_apart(folder, pieces):
+        return [Law("pieces of the vocabulary that differ", float(unlike), 0.0)]
     predictions = predictor.predict(inputs, Greedy())
     ours = [each for each in predictions if each.answers]
     if not ours:
         raise SaccadeError(f"there is nothing to compare: {predictions[0].refusal}")
-    sources = [predictor.task.pieces.encode(each.input) for each in ours]  # type: ignore[attr-defined]
+    sources = [pieces.encode(each.input) for each in ours]
     hypotheses = [found for each in ours if (found := each.answers[0].hypothesis) is not None]
     try:
         written, scored = ctranslate2.translated(folder, sources, [each.tokens for each in hypotheses])

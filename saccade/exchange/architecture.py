@@ -16,6 +16,8 @@ from saccade.errors import SaccadeError
 from saccade.exchange.folder import Config
 from saccade.exchange.rules import Table
 from saccade.exchange.tokens import read_lexicon
+from saccade.predictor import Predictor
+from saccade.tasks.classify import Classify
 
 NO_DATA = "no-data"  # in place of files that an imported model was not trained on here
 
@@ -60,7 +62,8 @@ class Architecture:
     labelled: bool = False
     bare: bool = False  # its files are without the table's prefix
     files: Callable[[Recipe], dict[str, dict[str, Any]]] = lambda _: {}  # others of a folder, by name
-    notes: tuple[str, ...] = ()  # what an import should say
+    carried: Collection[str] = ()  # what its files say of the search: names of decode settings
+    notes: Callable[[Config], Sequence[str]] = lambda _: ()  # what an import should say
 
 
 def their_activation(ours: str) -> str | None:
@@ -76,6 +79,15 @@ def require_plain(name: str, wrong: Mapping[str, bool]) -> None:
 def longest_text(recipe: Recipe) -> int:
     """In tokens, with marks."""
     return int(getattr(recipe.task, "window", 0) or getattr(recipe.task, "longest", 64))
+
+
+def labels_left_out(predictor: Predictor) -> list[str]:
+    """Of a model that labels texts: the answer that none of its numbers stands for."""
+    task = predictor.task
+    if not isinstance(task, Classify) or not task.settings.outside or not task.threshold:
+        return []
+    given = f"the answer {task.settings.outside!r} where no label has a probability of {task.threshold:.3g}"
+    return [f"task.outside does not go along: {given}"]
 
 
 def random_ids(recipe: Recipe, sizes: Sizes, draw: Generator) -> tuple[Tensor, Tensor]:

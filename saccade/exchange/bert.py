@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -165,10 +166,17 @@ def probe_heads(model: MaskedLanguageModel, recipe: Recipe, sizes: Sizes, draw: 
 LABEL_TABLE = Table.of(
     body("body"), linear("bert.pooler.dense", "body.pooler"), linear("classifier", "head"), prefix="bert."
 )
-PRETRAINING = Architecture(
-    "BertForPreTraining", "bert", masked_table(HEADS), masked_recipe, probe_heads, config_of, masks=True
+MASKED = Architecture(
+    "BertForMaskedLM",
+    "bert",
+    masked_table(HEADS),
+    masked_recipe,
+    probe_heads,
+    config_of,
+    masks=True,
+    framed=True,
 )
-MASKED = Architecture("BertForMaskedLM", "bert", masked_table(HEADS), masked_recipe, probe_heads, config_of, masks=True)
+PRETRAINING = replace(MASKED, name="BertForPreTraining")
 BARE = Architecture(
     "BertModel",
     "bert",
@@ -177,7 +185,7 @@ BARE = Architecture(
     probe_masked,
     config_of,
     bare=True,
-    notes=("it has no head that says what is hidden: a new one was drawn, which has to be trained before `predict`",),
+    notes=lambda _: ["it has no head that says what is hidden: a new one was drawn, which has to be trained first"],
 )
 LABELS = Architecture(
     "BertForSequenceClassification",
@@ -186,5 +194,6 @@ LABELS = Architecture(
     label_recipe,
     probe_labels,
     config_of,
+    framed=True,
     labelled=True,
 )

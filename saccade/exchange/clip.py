@@ -13,7 +13,7 @@ import torch
 from torch import Generator, Tensor
 
 from saccade.config import Recipe
-from saccade.config.images import ClipSettings, ContrastSettings, Fit, TextEncoderSettings, ViTSettings
+from saccade.config.images import ClipSettings, ContrastSettings, TextEncoderSettings, ViTSettings
 from saccade.data.lexicon import PUBLISHED, Lexicon
 from saccade.errors import SaccadeError
 from saccade.exchange.architecture import (
@@ -28,7 +28,16 @@ from saccade.exchange.architecture import (
 from saccade.exchange.folder import Config
 from saccade.exchange.rules import Rule, Table, ignored, linear, same
 from saccade.exchange.tokens import read_lexicon
-from saccade.exchange.vit import CHANNELS, colours, of_pictures, pictures_for, squares
+from saccade.exchange.vit import (
+    BICUBIC,
+    CHANNELS,
+    colours,
+    fit_of,
+    of_pictures,
+    otherwise_prepared,
+    pictures_for,
+    squares,
+)
 from saccade.models.shapes import DualEncoder
 
 TEXT, VISION = "text_config", "vision_config"
@@ -85,7 +94,8 @@ def part_of(config: Config, name: str) -> Config:
 def recipe(config: Config, names: Collection[str]) -> Recipe:  # noqa: ARG001
     text, vision = part_of(config, TEXT), part_of(config, VISION)
     vision.require("num_channels", CHANNELS)
-    mean, deviation = colours(config.path.parent, MEAN, DEVIATION)
+    pictures = of_pictures(config.path.parent)
+    mean, deviation = colours(pictures, MEAN, DEVIATION)
     model = ClipSettings(
         image=ViTSettings(
             patch=vision.number("patch_size", 32),
@@ -116,8 +126,13 @@ def recipe(config: Config, names: Collection[str]) -> Recipe:  # noqa: ARG001
         width=config.number("projection_dim", 512),
     )
     size, longest = vision.number("image_size", 224), text.number("max_position_embeddings", 77)
-    fit: Fit = "crop" if of_pictures(config.path.parent)[1].get("do_center_crop", True) else "stretch"
+    fit = fit_of(pictures, cropped=True)
     return Recipe(task=ContrastSettings(data=NO_DATA, size=size, fit=fit, longest=longest), model=model)
+
+
+def notes(config: Config) -> list[str]:
+    pictures, size = of_pictures(config.path.parent), part_of(config, VISION).number("image_size", 224)
+    return otherwise_prepared(pictures, size, cropped=True, resample=BICUBIC)
 
 
 def lexicon(folder: Path, config: Config) -> Lexicon:
@@ -210,4 +225,5 @@ MODEL = Architecture(
     framed=True,
     bare=True,
     files=pictures,
+    notes=notes,
 )

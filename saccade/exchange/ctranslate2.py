@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from saccade.predictor import Predictor
 from saccade.train.checkpoint import write_file
 from saccade.train.run import Run
 
-FILE = "model.bin"
+FILE, SHARED = "model.bin", "shared_vocabulary.json"
 # task and model of a run -> name and revision of its layout
 LAYOUTS = {
     ("translate", "transformer"): ("TransformerSpec", 7),
@@ -55,7 +56,7 @@ def export_run(path: str | Path, folder: str | Path) -> list[str]:
     with new_folder(Path(folder)) as temporary:
         write_file(temporary / FILE, encoded(tensors, layout, revision))
         write_json(temporary / CONFIG, _config(recipe, marks))
-        name = "shared_vocabulary.json" if recipe.task.kind == "translate" else "vocabulary.json"
+        name = SHARED if recipe.task.kind == "translate" else "vocabulary.json"
         write_file(temporary / name, [json.dumps(tokens, indent=0).encode()])
         shutil.copyfile(run.vocab / vocabulary.FILE, temporary / vocabulary.FILE)
         checked = _checked(predictor, temporary, tokens, marks)
@@ -138,6 +139,22 @@ def check(predictor: Predictor, folder: Path) -> str:
         return _checked(predictor, folder, *_tokens(run_vocabulary))
 
 
+def pieces_apart(folder: Path, pieces: Pieces) -> int:
+    """How many pieces of a folder that translates are others than those of a run."""
+    return sum(one != other for one, other in zip_longest(_vocabulary(folder), _tokens(pieces)[0]))
+
+
+def _vocabulary(folder: Path) -> list[str]:
+    path = folder / SHARED
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SaccadeError(f"{path}: cannot read the vocabulary of a model that translates: {error}") from error
+    if not isinstance(found, list):
+        raise SaccadeError(f"{path}: must be a list of pieces; got {type(found).__name__}")
+    return found
+
+
 def translated(
     folder: Path, sources: Sequence[Sequence[int]], answers: Sequence[Sequence[int]]
 ) -> tuple[list[list[int]], list[float]]:
@@ -145,7 +162,7 @@ def translated(
     their end included."""
     import ctranslate2
 
-    tokens = json.loads((folder / "shared_vocabulary.json").read_text(encoding="utf-8"))
+    tokens = _vocabulary(folder)
     ids = {token: number for number, token in enumerate(tokens)}
     given, expected = ([[tokens[id_] for id_ in text] for text in texts] for texts in (sources, answers))
     translator = ctranslate2.Translator(str(folder), **_place())

@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 from saccade.config import Recipe
 from saccade.config.language import BERTSettings, MaskedSettings
+from saccade.exchange import bert
 from saccade.exchange.architecture import ACTIVATIONS, NO_DATA, Architecture
-from saccade.exchange.bert import NO_HEADS, probe_heads, probe_masked
 from saccade.exchange.folder import Config
 from saccade.exchange.rules import Table, linear, same, tied, zero
 
@@ -33,7 +33,7 @@ HEAD = (
     *tied("vocab_projector.weight", "distilbert.embeddings.word_embeddings.weight"),
 )
 TABLE = Table.of(BODY, HEAD, prefix="distilbert.")
-BARE_TABLE = Table.of(BODY, NO_HEADS, prefix="distilbert.")
+BARE_TABLE = Table.of(BODY, bert.NO_HEADS, prefix="distilbert.")
 
 
 def recipe(config: Config, names: Collection[str]) -> Recipe:  # noqa: ARG001
@@ -51,13 +51,13 @@ def recipe(config: Config, names: Collection[str]) -> Recipe:  # noqa: ARG001
     return Recipe(task=MaskedSettings(data=NO_DATA, window=config.number("max_position_embeddings", 512)), model=model)
 
 
-MASKED = Architecture("DistilBertForMaskedLM", "distilbert", lambda _: TABLE, recipe, probe_heads, masks=True)
+MASKED = Architecture("DistilBertForMaskedLM", "distilbert", lambda _: TABLE, recipe, bert.probe_heads, masks=True)
 BARE = Architecture(
     "DistilBertModel",
     "distilbert",
     lambda _: BARE_TABLE,
     recipe,
-    probe_masked,
+    bert.probe_masked,
     bare=True,
-    notes=("it has no head that says what is hidden: a new one was drawn, which has to be trained before `predict`",),
+    notes=bert.BARE.notes,
 )

@@ -22,6 +22,8 @@ from saccade.train.checkpoint import explained, sync_directory, temporary_beside
 from saccade.train.tensors import encode, is_finite, read_tensors
 
 CONFIG, WEIGHTS, PICKLE = "config.json", "model.safetensors", "pytorch_model.bin"
+POINTER = b"version https://git-lfs"  # what such a file of git-lfs begins with
+CHOICE = "single_label_classification"
 
 
 @dataclass(frozen=True)
@@ -70,10 +72,15 @@ class Config:
         return known[value]
 
     def labels(self) -> list[str]:
-        """id2label in the order of the ids; where they have no names, numbers."""
+        """id2label in the order of the ids; where they have no names, numbers. A model that does not choose one of
+        them is refused."""
         named = self.values.get("id2label") or {str(n): f"LABEL_{n}" for n in range(self.number("num_labels", 2))}
         if not isinstance(named, dict) or {str(n) for n in range(len(named))} != set(map(str, named)):
             raise SaccadeError(f"{self.path}: id2label must name the labels 0, 1, 2 ...; got {named!r}")
+        if (kind := self.values.get("problem_type")) not in (None, CHOICE):
+            raise SaccadeError(f"{self.path}: problem_type is {kind!r}, and only null and {CHOICE!r} are known here")
+        if len(named) < 2:
+            raise SaccadeError(f"{self.path}: a choice needs two labels at least; id2label is {named!r}")
         return [str(named[str(n)]) for n in range(len(named))]
 
     def _of(self, key: str, kind: Any, default: Any) -> Any:
@@ -145,6 +152,12 @@ def _shards(index: Path) -> dict[str, set[str]]:
 
 def _read_pickle(path: Path) -> dict[str, Tensor]:
     try:
+        with path.open("rb") as file:
+            start = file.read(256)
+        if start.startswith(POINTER):
+            raise SaccadeError(f"{path}: a text file, which stands for one that git-lfs has to fetch: git lfs pull")
+        if start and b"\0" not in start and not start.startswith((b"PK", b"\x80")):  # of zip files and of pickles
+            raise SaccadeError(f"{path}: not a file of tensors (a text file)")
         found = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise SaccadeError(
@@ -155,6 +168,8 @@ def _read_pickle(path: Path) -> dict[str, Tensor]:
         raise SaccadeError(f"{path}: not a file of tensors ({size} bytes): {' '.join(str(error).split())}") from error
     if not isinstance(found, dict) or not all(isinstance(tensor, Tensor) for tensor in found.values()):
         raise SaccadeError(f"{path}: holds something else than named tensors")
+    if sparse := [name for name, tensor in found.items() if tensor.layout is not torch.strided]:
+        raise SaccadeError(f"{path}: {sparse[0]!r} is {found[sparse[0]].layout}, and only dense tensors are known here")
     return {str(name): tensor.contiguous() for name, tensor in found.items()}
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -16,12 +17,13 @@ import torch
 from torch import Tensor
 
 from saccade import api
-from saccade.config import Recipe, dump_recipe
+from saccade.config import Recipe, dump_recipe, explained
+from saccade.config.training import DecodeSettings
 from saccade.data.lexicon import Lexicon
 from saccade.data.vocab import END, PAD, START, Pieces
 from saccade.errors import SaccadeError, did_you_mean
 from saccade.exchange import bert, clip, distilbert, gpt2, marian, roberta, vit, xlnet
-from saccade.exchange.architecture import Architecture, Sizes, longest_text
+from saccade.exchange.architecture import Architecture, Sizes, labels_left_out, longest_text
 from saccade.exchange.folder import (
     CONFIG,
     WEIGHTS,
@@ -33,8 +35,12 @@ from saccade.exchange.folder import (
     write_json,
     write_weights,
 )
-from saccade.exchange.tokens import read_pieces, write_lexicon, write_pieces
+from saccade.exchange.tokens import FILE, read_pieces, read_tokenizer, write_lexicon, write_pieces
 from saccade.predictor import Predictor, for_people
+from saccade.tasks.filling import SPELLED, read_gaps
+from saccade.tasks.masked import Masked
+from saccade.tasks.permuted import Permuted
+from saccade.tasks.space import tokens_of
 from saccade.train.run import Run
 from saccade.train.trainer import named_tensors, weights_to_use
 
@@ -64,8 +70,11 @@ KEPT = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json"),
     *("merges.txt", "vocab.txt", "generation_config.json", "preprocessor_config.json", "processor_config.json"),
 )
+WRITING = ("translate", "language")  # tasks whose answers are searched
 ORIGIN = "huggingface"  # where, in a run's vocab/
 LABELS = "labels.json"
+# that a written tokenizer is tried on
+TEXTS, GAPS = ("the cat sat on the mat", " two  spaces,\nand a line: 12 °C?"), f"the cat {SPELLED} on {SPELLED} mat"
 TOLERANCE = 1e-6  # between what two models with the same tensors say, relative to the largest
 
 
@@ -75,8 +84,7 @@ def import_folder(folder: str | Path, out: str | Path) -> list[str]:
     config = read_config(folder)
     tensors = read_weights(folder)
     architecture = _architecture(config, tensors)
-    with for_people():
-        recipe = architecture.recipe(config, tensors)
+    recipe = _recipe(architecture, config, tensors)
     run = Run.create(out, dump_recipe(recipe))
     try:
         _keep(folder, config, architecture, run.vocab)
@@ -90,7 +98,7 @@ def import_folder(folder: str | Path, out: str | Path) -> list[str]:
         shutil.rmtree(run.path, ignore_errors=True)
         raise
     count = sum(tensor.numel() for tensor in found.values())
-    return [f"{architecture.name}: {count:,} parameters, for {recipe.task.kind}", *architecture.notes]
+    return [f"{architecture.name}: {count:,} parameters, for {recipe.task.kind}", *architecture.notes(config)]
 
 
 def export_run(path: str | Path, folder: str | Path) -> list[str]:
@@ -114,9 +122,32 @@ def export_run(path: str | Path, folder: str | Path) -> list[str]:
                 if (origin / name).is_file():
                     shutil.copyfile(origin / name, temporary / name)
         else:
-            _write_vocabulary(run, architecture, predictor.recipe, temporary)
+            _write_vocabulary(run, architecture, predictor.recipe, config, temporary)
+            _require_same_ids(predictor, architecture, temporary)
         _require_same(predictor, tensors, temporary, architecture, sizes)
-    return [f"{architecture.name}: {len(written)} tensors, {(Path(folder) / WEIGHTS).stat().st_size / 1e6:.1f} MB"]
+    notes = [*_search_left_out(predictor.recipe, architecture), *labels_left_out(predictor)]
+    size = (Path(folder) / WEIGHTS).stat().st_size
+    return [f"{architecture.name}: {len(written)} tensors, {size / 1e6:.1f} MB", *notes]
+
+
+def _recipe(architecture: Architecture, config: Config, names: Collection[str]) -> Recipe:
+    """What config.json says, in our words; values that no model can have are said in one line."""
+    try:
+        return architecture.recipe(config, names)
+    except ValueError as error:
+        raise SaccadeError(f"{config.path}: {explained(error)}") from error
+
+
+def _search_left_out(recipe: Recipe, architecture: Architecture) -> list[str]:
+    """What a recipe asks of a search and no file of the folder says. The length_penalty of transformers is another
+    formula: in a beam, which that of the recipe decides, theirs may choose otherwise whatever its value."""
+    decode, usual = recipe.decode, DecodeSettings()
+    if recipe.task.kind not in WRITING:
+        return []
+    unlike = [name for name in DecodeSettings.model_fields if getattr(decode, name) != getattr(usual, name)]
+    unlike += ["length_penalty"] if decode.beam > 1 and decode.length_penalty == usual.length_penalty else []
+    named = [f"decode.{name}" for name in unlike if name not in (*architecture.carried, "valid_beam")]
+    return [f"the folder does not carry {', '.join(named)}"] if named else []
 
 
 def _aside(origin: Path) -> dict[str, Tensor]:
@@ -129,10 +160,10 @@ def _architecture(config: Config, names: Collection[str] = ()) -> Architecture:
     names of their tensors."""
     named = config.values.get("architectures")
     if isinstance(named, list) and named:
-        if named[0] in ARCHITECTURES:
-            return ARCHITECTURES[named[0]]
-        near = did_you_mean(str(named[0]), ARCHITECTURES) or f"; known are {', '.join(ARCHITECTURES)}"
-        raise SaccadeError(f"{config.path}: the architecture {named[0]!r} is not known here{near}")
+        if (name := str(named[0])) in ARCHITECTURES:
+            return ARCHITECTURES[name]
+        near = did_you_mean(name, ARCHITECTURES) or f"; known are {', '.join(ARCHITECTURES)}"
+        raise SaccadeError(f"{config.path}: the architecture {name!r} is not known here{near}")
     written = (each.type for each in ARCHITECTURES.values() if any(name.startswith(f"{each.type}.") for name in names))
     kind = config.text("model_type", next(written, None))
     found = [each for each in ARCHITECTURES.values() if each.type == kind]
@@ -218,13 +249,44 @@ def _config(
     return said | architecture.config(recipe, sizes)
 
 
-def _write_vocabulary(run: Run, architecture: Architecture, recipe: Recipe, folder: Path) -> None:
+def _write_vocabulary(
+    run: Run, architecture: Architecture, recipe: Recipe, config: Mapping[str, Any], folder: Path
+) -> None:
     if architecture.vocabulary == "lexicon":
-        write_lexicon(folder, Lexicon.load(run.vocab), longest_text(recipe), framed=architecture.framed)
+        lexicon, segments = Lexicon.load(run.vocab), config.get("type_vocab_size", 1)
+        write_lexicon(folder, lexicon, longest_text(recipe), framed=architecture.framed, segments=segments)
     elif architecture.vocabulary == "pieces":
         write_pieces(folder, Pieces.load(run.vocab), longest_text(recipe))
     for name, said in architecture.files(recipe).items():
         write_json(folder / name, said)
+
+
+def _require_same_ids(predictor: Predictor, architecture: Architecture, folder: Path) -> None:
+    """Compare what the tokenizer that was written makes of a few texts with what the task reads."""
+    if architecture.vocabulary == "none":
+        return
+    tokenizer, task = read_tokenizer(folder), predictor.task
+    texts = dict(zip(TEXTS, TEXTS, strict=True))
+    if isinstance(task, Masked | Permuted) and (mask := task.lexicon.marks.mask) is not None:
+        texts[GAPS] = GAPS.replace(SPELLED, str(tokenizer.id_to_token(mask)))
+    for ours, theirs in texts.items():
+        found, read = tokenizer.encode(theirs).ids, _read_here(predictor, ours)
+        if found != read:
+            raise SaccadeError(f"the export is refused: {FILE} makes {found} of {theirs!r}, and the task reads {read}")
+
+
+def _read_here(predictor: Predictor, text: str) -> list[int]:
+    """The ids that a model is given of a text, however long."""
+    task: Any = predictor.task
+    match predictor.recipe.task.kind:
+        case "translate":
+            return task.pieces.encode(text)
+        case "language":
+            return task.lexicon.encode(text)
+        case "contrast":
+            return tokens_of(task.pieces, [text], sys.maxsize)[0]
+        case _:
+            return read_gaps(text, task.lexicon, sys.maxsize).tokens[0].tolist()
 
 
 @torch.no_grad()

@@ -36,6 +36,8 @@ from saccade.nn.positions import Sinusoidal
 SHARED = "model.shared.weight"
 EPSILON = 1e-5  # of their norms, always
 GENERATION = "generation_config.json"
+# of the settings of a search, those that mean the same there; length_penalty does not
+SEARCH = {"beam": "num_beams", "minimum_length": "min_new_tokens", "no_repeat": "no_repeat_ngram_size"}
 LONGEST = 512  # positions that others will compute
 
 
@@ -103,9 +105,14 @@ def recipe(config: Config, names: Collection[str]) -> Recipe:
         output_bias="final_logits_bias" in names,
         dropout=config.real("dropout", 0.1),
     )
-    beam = config.beside(GENERATION).number("num_beams", config.number("num_beams", 1))
+    generation = config.beside(GENERATION)
+    decode = DecodeSettings(
+        beam=generation.number(SEARCH["beam"], config.number(SEARCH["beam"], 1)),
+        minimum_length=generation.number(SEARCH["minimum_length"], 0),
+        no_repeat=generation.number(SEARCH["no_repeat"], 0) or None,
+    )
     text = min(longest, int(config.beside(SETTINGS).real("model_max_length", longest)))
-    return Recipe(task=TranslateSettings(source=NO_DATA, longest=text), model=model, decode=DecodeSettings(beam=beam))
+    return Recipe(task=TranslateSettings(source=NO_DATA, longest=text), model=model, decode=decode)
 
 
 def config_of(recipe: Recipe, sizes: Sizes) -> dict[str, Any]:
@@ -146,8 +153,8 @@ def config_of(recipe: Recipe, sizes: Sizes) -> dict[str, Any]:
 def generation(recipe: Recipe) -> dict[str, dict[str, Any]]:
     """What never comes in an answer, and how answers are searched."""
     marks = {"pad_token_id": 0, "bos_token_id": 1, "decoder_start_token_id": 1, "eos_token_id": 2}
-    said = {**marks, "bad_words_ids": [[0], [1]], "num_beams": recipe.decode.beam, "max_length": LONGEST}
-    return {GENERATION: said}
+    search = {theirs: value for ours, theirs in SEARCH.items() if (value := getattr(recipe.decode, ours))}
+    return {GENERATION: {**marks, "bad_words_ids": [[0], [1]], "max_length": LONGEST, **search}}
 
 
 def probe(model: EncoderDecoder, recipe: Recipe, sizes: Sizes, draw: Generator) -> Tensor:
@@ -156,5 +163,15 @@ def probe(model: EncoderDecoder, recipe: Recipe, sizes: Sizes, draw: Generator) 
     return model.output(model(source, mask, target))
 
 
-MARIAN = Architecture("MarianMTModel", "marian", table, recipe, probe, config_of, vocabulary="pieces", files=generation)
+MARIAN = Architecture(
+    "MarianMTModel",
+    "marian",
+    table,
+    recipe,
+    probe,
+    config_of,
+    vocabulary="pieces",
+    files=generation,
+    carried=SEARCH,
+)
 PEGASUS = replace(MARIAN, name="PegasusForConditionalGeneration", type="pegasus")

@@ -21,6 +21,7 @@ from torch import Generator, Tensor
 from saccade import api
 from saccade.data.vocab import END
 from saccade.errors import SaccadeError, to_install
+from saccade.exchange.architecture import labels_left_out
 from saccade.exchange.folder import new_folder, write_json
 from saccade.exchange.onnx_check import checked
 from saccade.exchange.onnx_contract import VOCABULARY, left_out_of_search, way_of_writing, ways_in_and_out
@@ -85,7 +86,7 @@ def export_run(path: str | Path, folder: str | Path) -> list[str]:
     notes = [f"{each.name}: {each.stat().st_size / 1e6:.1f} MB" for each in sorted(Path(folder).glob("*.onnx"))]
     if writes and (names := left_out_of_search(predictor)):
         notes.append(f"{LOOP} does not know {', '.join(names)}")
-    return [*notes, result]
+    return [*notes, *labels_left_out(predictor), result]
 
 
 def _write_answerer(predictor: Predictor, folder: Path) -> dict[str, Any]:

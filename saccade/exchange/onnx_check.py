@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +26,23 @@ def checked(predictor: Predictor, folder: Path, *, writes: bool) -> str:
         import onnxruntime
     except ImportError:
         return "not checked against onnxruntime: the package onnxruntime is not installed"
-    try:
+    with for_people_too(f"the export is refused: onnxruntime {onnxruntime.__version__}"):
         if writes:
             _check_writer(predictor, folder)
         else:
             _check_answerer(predictor, folder)
+    return f"checked against onnxruntime {onnxruntime.__version__}"
+
+
+@contextmanager
+def for_people_too(what: str) -> Iterator[None]:
+    """What onnxruntime itself raises, after words that say what could not be done."""
+    try:
+        yield
     except Exception as error:
         if not type(error).__module__.startswith("onnxruntime"):  # its errors have no class in common
             raise
-        raise SaccadeError(f"the export is refused: onnxruntime {onnxruntime.__version__}: {error}") from error
-    return f"checked against onnxruntime {onnxruntime.__version__}"
+        raise SaccadeError(f"{what}: {' '.join(str(error).split())}") from error
 
 
 def _check_answerer(predictor: Predictor, folder: Path) -> None:

@@ -64,6 +64,7 @@ MASKED = Architecture(
     bert.probe_heads,
     config_of,
     masks=True,
+    framed=True,
 )
 BARE = Architecture(
     "RobertaModel",
@@ -82,5 +83,6 @@ LABELS = Architecture(
     label_recipe,
     bert.probe_labels,
     config_of,
+    framed=True,
     labelled=True,
 )

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer, normalizers
+from tokenizers import Tokenizer, normalizers, pre_tokenizers
 
 from saccade.data.lexicon import CLIP_DECODER, Lexicon, Marks, Unit
 from saccade.data.vocab import END, PAD, SPECIALS, START, Pieces
 from saccade.errors import SaccadeError
 from saccade.exchange.folder import Config, read_json, write_json
+from saccade.tasks.filling import SPACED
 
 FILE, SETTINGS, SPECIAL = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
 
@@ -23,6 +24,15 @@ SPELLED = {
     "start": ("[CLS]", "<s>", "<start>", "<|startoftext|>"),
     "end": ("[SEP]", "</s>", "<end>", "<|endoftext|>"),
     "mask": ("[MASK]", "<mask>"),
+}
+# words with a space between and none around line ends, as Lexicon.decode has them; no word begins with a space
+JOINED_WORDS = {
+    "type": "Sequence",
+    "decoders": [
+        {"type": "WordPiece", "prefix": " ", "cleanup": False},
+        {"type": "Fuse"},
+        {"type": "Replace", "pattern": {"Regex": " ?\\n ?"}, "content": "\n"},
+    ],
 }
 
 
@@ -40,14 +50,22 @@ def read_tokenizer(folder: Path) -> Tokenizer:
         pieces = read_json(folder / "vocab.json")
         ends = any(piece.endswith("</w>") for piece in pieces)
         tokenizer = Lexicon.published("clip" if ends else "gpt2", folder).tokenizer
+        if not ends:
+            spaced = _settings(folder).truth("add_prefix_space", False)
+            tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=spaced)
         if ends and tokenizer.get_vocab() != pieces:
             raise SaccadeError(
                 f"{folder}: vocab.json is not what merges.txt makes of CLIP's letters: give {FILE} instead"
             )
         return tokenizer
     if (folder / "vocab.txt").is_file():
-        tokenizer = Lexicon.published("bert", folder).tokenizer
-        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=_settings(folder).get("do_lower_case", True))
+        tokenizer, settings = Lexicon.published("bert", folder).tokenizer, _settings(folder)
+        accents = settings.values.get("strip_accents") is not None
+        tokenizer.normalizer = normalizers.BertNormalizer(
+            lowercase=settings.truth("do_lower_case", True),
+            strip_accents=settings.truth("strip_accents", False) if accents else None,  # none: as lowercase is
+            handle_chinese_chars=settings.truth("tokenize_chinese_chars", True),
+        )
         return tokenizer
     raise SaccadeError(
         f"{folder}: there is no tokenizer: neither {FILE}, nor vocab.json with merges.txt, nor vocab.txt"
@@ -66,28 +84,43 @@ def read_lexicon(folder: Path, config: Config) -> Lexicon:
     return Lexicon(tokenizer, unit, marks=_marks(folder, config, tokenizer, size), size=size)
 
 
-def write_lexicon(folder: Path, lexicon: Lexicon, longest: int, *, framed: bool = False) -> None:
+def write_lexicon(folder: Path, lexicon: Lexicon, longest: int, *, framed: bool = False, segments: int = 1) -> None:
     """A tokenizer that others read: our marks among its pieces, under the ids that the model knows; `framed`, it puts
-    start and end around a text itself."""
-    said = json.loads(lexicon.tokenizer.to_str())
-    names = lexicon.marks.names
+    start and end around a text, or two, itself, and tells two apart where the model has `segments` for them."""
+    said, marks, names = json.loads(lexicon.tokenizer.to_str()), lexicon.marks, lexicon.marks.names
     if lexicon.offset:
         said = _shifted(said, [names[id_] for id_ in range(lexicon.offset)])
     else:
         names = {id_: lexicon.tokenizer.id_to_token(id_) or name for id_, name in names.items()}
-    marks = lexicon.marks
-    if framed:
-        around = {"cls": [names[marks.start], marks.start], "sep": [names[marks.end], marks.end]}
-        said["post_processor"] = {
-            "type": "RobertaProcessing",
-            "trim_offsets": False,
-            "add_prefix_space": False,
-            **around,
-        }
+    special = [_special(n, id_, spaced=id_ == marks.mask and lexicon.unit in SPACED) for id_, n in names.items()]
+    said["added_tokens"] = [each for each in said["added_tokens"] if each["id"] not in names] + special
+    said["added_tokens"].sort(key=lambda each: each["id"])
+    around = {names[id_]: id_ for id_ in (marks.start, marks.end)}
+    said["post_processor"] = _frame(around, names[marks.start], names[marks.end], segments) if framed else None
+    if lexicon.unit == "words":
+        said["decoder"] = JOINED_WORDS
     write_json(folder / FILE, said)
     ids = {"pad": marks.pad, "bos": marks.start, "cls": marks.start, "eos": marks.end, "sep": marks.end}
     ids |= {} if marks.mask is None else {"mask": marks.mask}
-    _write_settings(folder, {called: names[id_] for called, id_ in ids.items()}, longest)
+    _write_settings(folder, {called: names[id_] for called, id_ in ids.items()}, longest, segments)
+
+
+def _frame(ids: Mapping[str, int], start: str, end: str, segments: int) -> dict[str, Any]:
+    """What makes start, text, end (, text, end) of one text or two, as `data.cloze.framed` does."""
+
+    def mark(name: str, segment: int) -> dict[str, Any]:
+        return {"SpecialToken": {"id": name, "type_id": segment}}
+
+    def text(name: str, segment: int) -> dict[str, Any]:
+        return {"Sequence": {"id": name, "type_id": segment}}
+
+    single, second = [mark(start, 0), text("A", 0), mark(end, 0)], min(1, segments - 1)
+    return {
+        "type": "TemplateProcessing",
+        "single": single,
+        "pair": [*single, text("B", second), mark(end, second)],
+        "special_tokens": {name: {"id": name, "ids": [id_], "tokens": [name]} for name, id_ in ids.items()},
+    }
 
 
 def read_pieces(folder: Path, config: Config) -> Pieces:
@@ -133,15 +166,18 @@ def _shifted(said: dict[str, Any], marks: Sequence[str]) -> dict[str, Any]:
     return said | {"model": model, "added_tokens": special + moved}
 
 
-def _write_settings(folder: Path, names: Mapping[str, str], longest: int) -> None:
-    general = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": longest}
+def _write_settings(folder: Path, names: Mapping[str, str], longest: int, segments: int = 1) -> None:
+    """A model without segments is given none: GPT-2 would take them for words."""
+    given = ["input_ids", *(["token_type_ids"] if segments > 1 else []), "attention_mask"]
+    general = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": longest, "model_input_names": given}
     spelled = {f"{called}_token": name for called, name in names.items()}
     write_json(folder / SETTINGS, general | {"clean_up_tokenization_spaces": False} | spelled)
 
 
-def _special(name: str, id_: int) -> dict[str, Any]:
-    plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    return {"id": id_, "content": name, **plain, "special": True}
+def _special(name: str, id_: int, *, spaced: bool = False) -> dict[str, Any]:
+    """A mark; `spaced`, what it stands for begins with the space before it."""
+    plain = dict.fromkeys(("single_word", "rstrip", "normalized"), False)
+    return {"id": id_, "content": name, **plain, "lstrip": spaced, "special": True}
 
 
 def _unit(tokenizer: Tokenizer) -> Unit:
@@ -159,7 +195,7 @@ def _marks(folder: Path, config: Config, tokenizer: Tokenizer, size: int) -> Mar
     settings = _settings(folder)
 
     def found(mark: str) -> int | None:
-        by_name = (tokenizer.token_to_id(_text(settings.get(f"{each}_token"))) for each in CALLED[mark])
+        by_name = (tokenizer.token_to_id(_text(settings.values.get(f"{each}_token"))) for each in CALLED[mark])
         by_id = (config.id(f"{each}_token_id") for each in CALLED[mark])
         usual = (tokenizer.token_to_id(each) for each in SPELLED[mark])
         return next((each for each in (*by_name, *by_id, *usual) if each is not None and each < size), None)
@@ -171,9 +207,10 @@ def _marks(folder: Path, config: Config, tokenizer: Tokenizer, size: int) -> Mar
     return Marks(end if pad is None else pad, end if start is None else start, end, found("mask"))
 
 
-def _settings(folder: Path) -> Mapping[str, Any]:
+def _settings(folder: Path) -> Config:
     there = [folder / name for name in (SPECIAL, SETTINGS) if (folder / name).is_file()]
-    return {key: value for path in there for key, value in read_json(path).items() if value is not None}
+    said = {key: value for path in there for key, value in read_json(path).items() if value is not None}
+    return Config(folder / SETTINGS, said)
 
 
 def _text(token: Any) -> str:

@@ -11,7 +11,7 @@ import torch
 from torch import Generator, Tensor
 
 from saccade.config import Recipe
-from saccade.config.images import ClassifyImagesSettings, ViTSettings
+from saccade.config.images import ClassifyImagesSettings, Fit, ViTSettings
 from saccade.errors import SaccadeError
 from saccade.exchange.architecture import ACTIVATIONS, NO_DATA, Architecture, Sizes, require_plain, their_activation
 from saccade.exchange.folder import Config, read_json
@@ -19,7 +19,8 @@ from saccade.exchange.rules import Rule, Table, linear, same, shaped
 from saccade.models.shapes import EncoderOnly
 
 PICTURES, PROCESSOR = "preprocessor_config.json", "processor_config.json"
-CHANNELS, BICUBIC = 3, 3
+CHANNELS = 3
+BILINEAR, BICUBIC = 2, 3  # numbers of `resample`
 MIDDLE = (0.5, 0.5, 0.5)  # of mean and deviation: pixels from -1 to 1
 
 Colour = tuple[float, float, float]
@@ -75,7 +76,8 @@ def table(recipe: Recipe) -> Table:
 def recipe(config: Config, names: Collection[str]) -> Recipe:  # noqa: ARG001
     config.require("qkv_bias", True)
     config.require("num_channels", CHANNELS)
-    mean, deviation = colours(config.path.parent, MIDDLE, MIDDLE)
+    pictures = of_pictures(config.path.parent)
+    mean, deviation = colours(pictures, MIDDLE, MIDDLE)
     model = ViTSettings(
         patch=config.number("patch_size", 16),
         width=config.number("hidden_size", 768),
@@ -89,7 +91,13 @@ def recipe(config: Config, names: Collection[str]) -> Recipe:  # noqa: ARG001
         epsilon=config.real("layer_norm_eps", 1e-12),
         dropout=config.real("hidden_dropout_prob", 0.0),
     )
-    return Recipe(task=ClassifyImagesSettings(data=NO_DATA, size=config.number("image_size", 224)), model=model)
+    size, fit = config.number("image_size", 224), fit_of(pictures, cropped=False)
+    return Recipe(task=ClassifyImagesSettings(data=NO_DATA, size=size, fit=fit), model=model)
+
+
+def notes(config: Config) -> list[str]:
+    pictures, size = of_pictures(config.path.parent), config.number("image_size", 224)
+    return otherwise_prepared(pictures, size, cropped=False, resample=BILINEAR)
 
 
 def config_of(recipe: Recipe, sizes: Sizes) -> dict[str, Any]:  # noqa: ARG001
@@ -117,28 +125,50 @@ def config_of(recipe: Recipe, sizes: Sizes) -> dict[str, Any]:  # noqa: ARG001
     }
 
 
-def of_pictures(folder: Path) -> tuple[Path, dict[str, Any]]:
-    """What a folder says of how images become numbers, and in which file; nothing where it does not."""
+def of_pictures(folder: Path) -> Config:
+    """What a folder says of how images become numbers; nothing where it does not."""
     path = next((path for name in (PICTURES, PROCESSOR) if (path := folder / name).is_file()), None)
-    if path is None:
-        return folder / PICTURES, {}
-    said: dict[str, Any] = read_json(path)
-    return path, said.get("image_processor", said)
+    said = Config(path or folder / PICTURES, read_json(path) if path else {})
+    return said if said.values.get("image_processor") is None else said.inside("image_processor")
 
 
-def colours(folder: Path, mean: Colour, deviation: Colour) -> tuple[Colour, Colour]:
+def colours(pictures: Config, mean: Colour, deviation: Colour) -> tuple[Colour, Colour]:
     """Mean and deviation of the pixels, from 0 to 1, that a folder says it wants; where it does not, those given."""
-    path, said = of_pictures(folder)
-    if not said.get("do_rescale", True) or abs(said.get("rescale_factor", 1 / 255) * 255 - 1) > 1e-6:
-        raise SaccadeError(f"{path}: do_rescale and rescale_factor must make pixels from 0 to 1 of bytes")
-    if not said.get("do_normalize", True):
+    factor = pictures.real("rescale_factor", 1 / 255)
+    if not pictures.truth("do_rescale", True) or abs(factor * 255 - 1) > 1e-6:
+        raise SaccadeError(f"{pictures.path}: do_rescale and rescale_factor must make pixels from 0 to 1 of bytes")
+    if not pictures.truth("do_normalize", True):
         return (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
-    found = [said.get(key) or usual for key, usual in (("image_mean", mean), ("image_std", deviation))]
-    for key, value in zip(("image_mean", "image_std"), found, strict=True):
-        if len(value) != CHANNELS or not all(isinstance(each, int | float) for each in value):
-            raise SaccadeError(f"{path}: {key} must be {CHANNELS} numbers; got {value!r}")
-    middle, spread = (tuple(map(float, value)) for value in found)
-    return middle, spread  # type: ignore[return-value]
+    return _of_channels(pictures, "image_mean", mean), _of_channels(pictures, "image_std", deviation)
+
+
+def _of_channels(pictures: Config, key: str, usual: Colour) -> Colour:
+    """A number for each channel, or one for all."""
+    value = pictures.values.get(key)
+    found = usual if value is None else value if isinstance(value, list) else [value] * CHANNELS
+    if len(found) != CHANNELS or any(isinstance(each, bool) or not isinstance(each, int | float) for each in found):
+        raise SaccadeError(f"{pictures.path}: {key} must be {CHANNELS} numbers, or one for all; got {value!r}")
+    return tuple(map(float, found))  # type: ignore[return-value]
+
+
+def fit_of(pictures: Config, *, cropped: bool) -> Fit:
+    """How images of another shape are made square; `cropped`, theirs cuts unless it is told otherwise."""
+    return "crop" if pictures.truth("do_center_crop", cropped) else "stretch"
+
+
+def otherwise_prepared(pictures: Config, size: int, *, cropped: bool, resample: int) -> list[str]:
+    """How images of another size become other numbers than with theirs, which has those defaults."""
+    keys = ("size", "crop_size") if fit_of(pictures, cropped=cropped) == "crop" else ("size",)
+    said = {key: value for key in keys if (value := pictures.values.get(key)) is not None}
+    sides = {key: set(value.values()) if isinstance(value, dict) else {value} for key, value in said.items()}
+    notes = [
+        f"{pictures.path}: {key} is {said[key]}; images are made {size} pixels wide and high at once here"
+        for key in said
+        if sides[key] != {size}
+    ]
+    if pictures.values and (found := pictures.number("resample", resample)) != BICUBIC:
+        notes.append(f"{pictures.path}: resample is {found}; images are always resized by {BICUBIC}, bicubic, here")
+    return notes
 
 
 def pictures_for(processor: str, settings: ViTSettings, task: Any) -> dict[str, dict[str, Any]]:
@@ -172,4 +202,5 @@ LABELS = Architecture(
     vocabulary="none",
     labelled=True,
     files=pictures,
+    notes=notes,
 )

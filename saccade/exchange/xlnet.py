@@ -77,22 +77,21 @@ def bare_table(recipe: Recipe) -> Table:
 
 
 def recipe(config: Config, names: Collection[str]) -> Recipe:  # noqa: ARG001
-    width, heads = config.number("d_model", 1024), config.number("n_head", 16)
     config.require("attn_type", "bi")
     config.require("bi_data", False)
     config.require("tie_word_embeddings", True)
-    config.require("d_head", width // heads)
     if config.number("clamp_len", -1) > 0:
         config.require("clamp_len", -1)
     model = XLNetSettings(
-        width=width,
-        heads=heads,
+        width=config.number("d_model", 1024),
+        heads=config.number("n_head", 16),
         hidden=config.number("d_inner", 4096),
         layers=config.number("n_layer", 24),
         epsilon=config.real("layer_norm_eps", 1e-12),
         activation=config.choice("ff_activation", ACTIVATIONS, "gelu"),  # type: ignore[arg-type]
         dropout=config.real("dropout", 0.1),
     )
+    config.require("d_head", model.width // model.heads)
     return Recipe(task=PermutedSettings(data=NO_DATA, window=WINDOW), model=model)
 
 
@@ -126,5 +125,5 @@ def probe(model: PermutedLanguageModel, recipe: Recipe, sizes: Sizes, draw: Gene
     return model.output(model(tokens, mask, rank))[mask]
 
 
-LANGUAGE = Architecture("XLNetLMHeadModel", "xlnet", table, recipe, probe, config_of)
+LANGUAGE = Architecture("XLNetLMHeadModel", "xlnet", table, recipe, probe, config_of, framed=True)
 BARE = replace(LANGUAGE, name="XLNetModel", table=bare_table, bare=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -13,12 +14,14 @@ from transformers import (
     BertForPreTraining,
     BertForSequenceClassification,
     BertModel,
+    BertTokenizer,
     PreTrainedTokenizerFast,
 )
 
 from saccade import api
 from saccade.data.lexicon import Lexicon
 from saccade.errors import SaccadeError
+from saccade.exchange import huggingface, onnx
 from saccade.exchange.huggingface import export_run, import_folder
 from tests.exchange import published
 
@@ -187,7 +190,8 @@ def test_a_model_of_ours_is_read_by_transformers(next_sentence: bool, tmp_path: 
     export_run(tmp_path / "run", tmp_path / "theirs")
     theirs = (BertForPreTraining if next_sentence else BertForMaskedLM).from_pretrained(tmp_path / "theirs").eval()
     tokenizer = PreTrainedTokenizerFast.from_pretrained(tmp_path / "theirs")
-    assert tokenizer("the cat sat")["input_ids"] == lexicon.encode("the cat sat")
+    marks = lexicon.marks
+    assert tokenizer("the cat sat")["input_ids"] == [marks.start, *lexicon.encode("the cat sat"), marks.end]
     assert tokenizer.mask_token_id == lexicon.marks.mask
     tokens, mask = published.ids(len(lexicon), 11)
     with torch.no_grad():
@@ -212,3 +216,104 @@ def test_a_pooler_without_a_use_is_kept_for_them(tmp_path: Path) -> None:
     assert not any("pooler" in name for name, _ in api.load(tmp_path / "run").model.named_parameters())
     export_run(tmp_path / "run", tmp_path / "ours")
     published.require_same_files(theirs, tmp_path / "ours")
+
+
+@pytest.mark.parametrize("format_", [huggingface, onnx])
+def test_texts_outside_all_classes_do_not_go_along_and_that_is_told(format_: ModuleType, tmp_path: Path) -> None:
+    recipe = (
+        "task: {kind: classify, data: x, longest: 16, pool: summary, outside: other, threshold: 0.75}\n"
+        "model: {kind: bert, width: 12, heads: 3, layers: 1, next_sentence: true}"
+    )
+
+    def vocabulary(vocab: Path) -> None:
+        Lexicon.learn(published.TEXTS, "words", size=30).save(vocab)
+        (vocab / "labels.json").write_text('["good", "bad"]')
+
+    told = "task.outside does not go along: the answer 'other' where no label has a probability of 0.75"
+    published.drawn_run(recipe, tmp_path / "run", vocabulary)
+    assert told in format_.export_run(tmp_path / "run", tmp_path / "theirs")
+    published.drawn_run(recipe.replace(", threshold: 0.75", ""), tmp_path / "never", vocabulary)  # it never says so
+    assert not any("outside" in note for note in format_.export_run(tmp_path / "never", tmp_path / "all"))
+
+
+CHOICE = "problem_type is {!r}, and only null and 'single_label_classification' are known here"
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"problem_type": "multi_label_classification"}, CHOICE.format("multi_label_classification")),
+        ({"problem_type": "regression", "id2label": {"0": "stars"}}, CHOICE.format("regression")),
+        ({"id2label": {"0": "stars"}}, "a choice needs two labels at least; id2label is {'0': 'stars'}"),
+        ({"id2label": None, "num_labels": 1}, "a choice needs two labels at least; id2label is {'0': 'LABEL_0'}"),
+    ],
+)
+def test_a_model_that_does_not_choose_one_of_its_labels_is_refused(said: dict, why: str, tmp_path: Path) -> None:
+    theirs = folder(tmp_path, BertForSequenceClassification)
+    configure(theirs, said)
+    with pytest.raises(SaccadeError) as refusal:
+        import_folder(theirs, tmp_path / "run")
+    assert str(refusal.value) == f"{theirs}/config.json: {why}"
+    assert not (tmp_path / "run").exists()
+    configure(theirs, {"problem_type": "single_label_classification", "id2label": {"0": "good", "1": "bad"}})
+    import_folder(theirs, tmp_path / "run")
+
+
+def configure(theirs: Path, said: dict, name: str = "config.json") -> None:
+    path = theirs / name
+    path.write_text(json.dumps({**(json.loads(path.read_text()) if path.exists() else {}), **said}))
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"num_attention_heads": 4}, "heads 4 does not divide width 21; the nearest that does is 3"),
+        ({"num_attention_heads": 0}, "heads: Input should be greater than or equal to 1, got 0"),
+        ({"num_hidden_layers": 0, "type_vocab_size": -1}, "layers: Input"),
+        ({"architectures": [{}]}, "the architecture '{}' is not known here"),
+        ({"architectures": ["BertForMaskedLM"], "max_position_embeddings": 1}, "window: Input"),
+    ],
+)
+def test_values_that_no_model_can_have_are_said_in_one_line_with_their_file(
+    said: dict, why: str, tmp_path: Path
+) -> None:
+    theirs = folder(tmp_path, BertForMaskedLM)
+    configure(theirs, said)
+    with pytest.raises(SaccadeError) as refusal:
+        import_folder(theirs, tmp_path / "run")
+    assert str(refusal.value).startswith(f"{theirs}/config.json: {why}") and "\n" not in str(refusal.value)
+
+
+TEXT = "Le café 猫犬"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        {"do_lower_case": False},
+        {"do_lower_case": False, "strip_accents": True},
+        {"strip_accents": False},
+        {"tokenize_chinese_chars": False},
+    ],
+)
+def test_a_list_of_pieces_is_read_as_its_settings_say(said: dict, tmp_path: Path) -> None:
+    """As theirs reads it, whose tokenizer has the same settings."""
+    theirs = folder(tmp_path, BertForMaskedLM)
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "le", "Le", "cafe", "café", "猫", "犬", "猫犬"]
+    (theirs / "vocab.txt").write_text("\n".join(pieces), encoding="utf-8")
+    (theirs / "tokenizer.json").unlink()
+    configure(theirs, said, "tokenizer_config.json")
+    import_folder(theirs, tmp_path / "run")
+    lexicon = api.load(tmp_path / "run").task.lexicon
+    original = BertTokenizer(vocab={piece: n for n, piece in enumerate(pieces)}, **said)
+    assert lexicon.encode(TEXT) == original(TEXT, add_special_tokens=False)["input_ids"]
+
+
+def test_a_setting_of_a_tokenizer_that_is_no_truth_is_named(tmp_path: Path) -> None:
+    theirs = folder(tmp_path, BertForMaskedLM)
+    (theirs / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\n")
+    (theirs / "tokenizer.json").unlink()
+    configure(theirs, {"do_lower_case": "no"}, "tokenizer_config.json")
+    with pytest.raises(SaccadeError, match=r"tokenizer_config\.json: do_lower_case is 'no', which is no bool"):
+        import_folder(theirs, tmp_path / "run")

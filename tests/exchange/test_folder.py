@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, GPT2LMHeadModel
 from typer.testing import CliRunner, Result
 
+from saccade import api
 from saccade.cli import app
 from saccade.errors import SaccadeError
 from saccade.exchange import huggingface
@@ -189,3 +190,64 @@ def test_the_commands_go_there_and_back(folder: Path, tmp_path: Path) -> None:
     published.require_same_files(folder, tmp_path / "ours")
     wrong = saccade("export", run, str(tmp_path / "more"), "--to", "hugginface")
     assert "did you mean 'huggingface'?" in str(wrong.exception)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 12\n", "git-lfs has to fetch: git lfs pull"),
+        (b"<html>not found</html>", "not a file of tensors (a text file)"),
+    ],
+)
+def test_a_text_in_the_place_of_a_pickle_is_called_one(content: bytes, why: str, folder: Path) -> None:
+    (folder / WEIGHTS).unlink()
+    (folder / "pytorch_model.bin").write_bytes(content)
+    said = refusal(folder)
+    assert said.startswith(f"{folder}/pytorch_model.bin: ") and why in said and "run code" not in said
+
+
+def test_a_sparse_tensor_is_named(folder: Path) -> None:
+    tensors = load_file(folder / WEIGHTS)
+    (folder / WEIGHTS).unlink()
+    tensors["transformer.wpe.weight"] = tensors["transformer.wpe.weight"].to_sparse()
+    torch.save(tensors, folder / "pytorch_model.bin")
+    assert "'transformer.wpe.weight' is torch.sparse_coo, and only dense tensors are known" in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b"a b c", "merges.txt:3: must be two pieces that are merged; got 'a b c'"),
+        (b"\xff a", "merges.txt:3: not UTF-8"),
+    ],
+)
+def test_a_line_of_merges_that_cannot_be_read_is_named(line: bytes, why: str, folder: Path) -> None:
+    write_merges(folder)
+    (folder / "merges.txt").write_bytes(b"#version: 0.2\nt h\n" + line + b"\n")
+    assert why in refusal(folder)
+
+
+def test_merges_of_another_vocabulary_are_refused(folder: Path) -> None:
+    write_merges(folder)
+    (folder / "merges.txt").write_text("qq zz\n")
+    assert f"{folder}: pieces and merges that do not belong together: " in refusal(folder)
+
+
+@pytest.mark.parametrize("spaced", [False, True])
+def test_pieces_and_merges_are_read_with_or_without_a_space_before_a_text(
+    spaced: bool, folder: Path, tmp_path: Path
+) -> None:
+    write_merges(folder)
+    (folder / "tokenizer_config.json").write_text(json.dumps({"add_prefix_space": spaced}))
+    import_folder(folder, tmp_path / "run")
+    lexicon = api.load(tmp_path / "run").task.lexicon
+    assert lexicon.encode("the") == lexicon.encode(" the" if spaced else "the")
+    assert (lexicon.encode("the") == lexicon.encode(" the")) == spaced
+
+
+def write_merges(folder: Path) -> None:
+    """The tokenizer as GPT-2 was published with it."""
+    model = json.loads((folder / "tokenizer.json").read_text())["model"]
+    (folder / "vocab.json").write_text(json.dumps(model["vocab"]))
+    (folder / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in model["merges"]))
+    (folder / "tokenizer.json").unlink()

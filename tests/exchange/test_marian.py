@@ -149,3 +149,35 @@ def test_the_beam_and_the_longest_text_come_with_the_folder(tmp_path: Path) -> N
     import_folder(theirs, tmp_path / "plain")
     recipe = api.load(tmp_path / "plain").recipe
     assert (recipe.decode.beam, recipe.task.longest) == (1, 32)
+
+
+TRANSLATE = "task: {kind: translate, source: x, pieces: 300}\nmodel: {kind: transformer, width: 24, heads: 3, "
+TRANSLATE += "encoder_layers: 1, decoder_layers: 2, order: post, tie: all}\ndecode: "
+
+
+@pytest.mark.parametrize("search", [{"no_repeat": 1}, {"minimum_length": 6}, {"no_repeat": 2, "minimum_length": 4}])
+def test_what_means_the_same_in_their_search_goes_along_and_comes_back(search: dict, tmp_path: Path) -> None:
+    ours = published.drawn_run(f"{TRANSLATE}{json.dumps(search)}", tmp_path / "run", PIECES.save, deviation=0.3)
+    assert len(export_run(tmp_path / "run", tmp_path / "theirs")) == 1  # nothing is left out
+    theirs = MarianMTModel.from_pretrained(tmp_path / "theirs").eval()
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(tmp_path / "theirs")
+    for text in ("the cat sat on the mat", "dogs run"):
+        answer = ours.predict([text])[0].answers[0].hypothesis
+        found = theirs.generate(**tokenizer(text, return_tensors="pt"), max_new_tokens=len(answer.tokens) + 1)[0]
+        assert tuple(found[1:].tolist())[: len(answer.tokens)] == answer.tokens
+    import_folder(tmp_path / "theirs", tmp_path / "again")
+    assert api.load(tmp_path / "again").recipe.decode == ours.recipe.decode
+
+
+def test_what_a_folder_does_not_say_of_the_search_is_told(tmp_path: Path) -> None:
+    """Their length_penalty is another formula, so that a beam is always ranked otherwise."""
+    searches = {
+        "{}": [],
+        "{beam: 4}": ["the folder does not carry decode.length_penalty"],
+        "{length_penalty: 0.3}": ["the folder does not carry decode.length_penalty"],
+        "{no_repeat: 2, prefix: a, limit_extra: 3}": ["the folder does not carry decode.limit_extra, decode.prefix"],
+    }
+    for number, (search, told) in enumerate(searches.items()):
+        published.drawn_run(TRANSLATE + search, tmp_path / f"run{number}", PIECES.save)
+        assert export_run(tmp_path / f"run{number}", tmp_path / f"theirs{number}")[1:] == told
+        assert "length_penalty" not in (tmp_path / f"theirs{number}/generation_config.json").read_text()

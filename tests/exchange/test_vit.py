@@ -105,3 +105,61 @@ def test_a_model_of_ours_is_read_by_transformers(tmp_path: Path) -> None:
     images = torch.randn(2, 3, 12, 12, generator=torch.Generator().manual_seed(3))
     with torch.no_grad():
         assert (predictor.model(images) - theirs(images).logits).abs().max() < 1e-5
+
+
+SIZE = {"height": 12, "width": 12}
+PREPARED = {"size": SIZE, "resample": 3}
+
+
+@pytest.mark.parametrize(
+    ("said", "fit", "notes"),
+    [
+        (None, "stretch", []),
+        (PREPARED, "stretch", []),
+        ({**PREPARED, "size": 12, "do_center_crop": True, "crop_size": SIZE}, "crop", []),
+        ({**PREPARED, "do_center_crop": False, "crop_size": {"height": 9, "width": 9}}, "stretch", []),
+        ({"size": SIZE}, "stretch", ["resample is 2;"]),
+        ({**PREPARED, "size": {"shortest_edge": 14}, "do_center_crop": True, "crop_size": 12}, "crop", ["size is {"]),
+        (
+            {**PREPARED, "do_center_crop": True, "crop_size": 10, "resample": 0},
+            "crop",
+            ["crop_size is 10;", "resample"],
+        ),
+    ],
+)
+def test_how_images_are_prepared_is_read_and_what_is_done_otherwise_is_told(
+    said: dict | None, fit: str, notes: list[str], tmp_path: Path
+) -> None:
+    theirs = folder(tmp_path)
+    if said is not None:
+        (theirs / "preprocessor_config.json").write_text(json.dumps(said))
+    told = import_folder(theirs, tmp_path / "run")[1:]
+    assert api.load(tmp_path / "run").recipe.task.fit == fit
+    assert len(told) == len(notes)
+    for note, beginning in zip(told, notes, strict=True):
+        assert note.startswith(f"{theirs}/preprocessor_config.json: {beginning}")
+
+
+@pytest.mark.parametrize(
+    ("said", "mean"),
+    [
+        ({"image_mean": 0.25}, 0.25),
+        ({"image_mean": 0}, 0.0),
+        ({"rescale_factor": None}, 0.5),
+        ({"image_processor": None, "image_mean": [0.3, 0.3, 0.3]}, 0.3),
+        ({"image_processor": {"image_mean": 0.2}}, 0.2),
+    ],
+)
+def test_one_number_stands_for_all_channels_and_nothing_for_the_usual(said: dict, mean: float, tmp_path: Path) -> None:
+    theirs = folder(tmp_path)
+    (theirs / "preprocessor_config.json").write_text(json.dumps(said))
+    import_folder(theirs, tmp_path / "run")
+    assert api.load(tmp_path / "run").recipe.model.mean == (mean, mean, mean)
+
+
+@pytest.mark.parametrize("said", [{"image_mean": "half"}, {"image_std": [1, 1, True]}, {"do_center_crop": "yes"}])
+def test_how_images_are_prepared_must_be_said_in_numbers_and_truths(said: dict, tmp_path: Path) -> None:
+    theirs = folder(tmp_path)
+    (theirs / "preprocessor_config.json").write_text(json.dumps(said))
+    with pytest.raises(SaccadeError, match=rf"preprocessor_config\.json: {next(iter(said))} (is|must be)"):
+        import_folder(theirs, tmp_path / "run")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -134,7 +135,8 @@ def test_a_model_of_ours_is_read_by_transformers_and_knows_no_segments(tmp_path:
         one = theirs(tokens, token_type_ids=torch.arange(11).expand(3, -1) // 6).logits
         assert (one - theirs(tokens).logits).abs().max() < 1e-5
     tokenizer = PreTrainedTokenizerFast.from_pretrained(tmp_path / "theirs")
-    assert tokenizer("the cat sat")["input_ids"] == lexicon.encode("the cat sat")
+    marks = lexicon.marks
+    assert tokenizer("the cat sat")["input_ids"] == [marks.start, *lexicon.encode("the cat sat"), marks.end]
 
 
 @pytest.mark.parametrize(("setting", "value"), [("attn_type", "uni"), ("clamp_len", 4), ("bi_data", True)])
@@ -154,4 +156,12 @@ def test_segments_that_are_missing_are_named_with_all_else(tmp_path: Path) -> No
 
     published.changed(theirs, spoil)
     with pytest.raises(SaccadeError, match=r"(?s)rel_attn\.q.*seg_embed|seg_embed.*rel_attn\.q"):
+        import_folder(theirs, tmp_path / "run")
+
+
+def test_heads_that_no_model_can_have_are_refused(tmp_path: Path) -> None:
+    theirs = folder(tmp_path)
+    config = json.loads((theirs / "config.json").read_text())
+    (theirs / "config.json").write_text(json.dumps({**config, "n_head": 0}))
+    with pytest.raises(SaccadeError, match=r"config\.json: heads: Input should be greater than or equal to 1"):
         import_folder(theirs, tmp_path / "run")
