@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from copy import copy
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -216,7 +217,8 @@ def test_whoever_leaves_a_pipe_that_is_open_ends_the_command(how: str, code: int
     """A thread waits for the next line at that moment."""
     command = [sys.executable, "-m", "saccade", "translate"]
     environment, pipe = {**os.environ, "OMP_NUM_THREADS": "1"}, subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment) as process:
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # in the background of a shell it is not
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment, preexec_fn=heard) as process:
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
         process.stdin.write(b"Il pleut.\n")
         process.stdin.flush()

@@ -82,10 +82,12 @@ def test_a_new_run_holds_its_recipe_and_an_empty_vocabulary(run: Run) -> None:
 
 
 def test_an_existing_run_is_refused_with_its_step_and_the_two_ways_on(run: Run) -> None:
-    with pytest.raises(RunError, match=r"first exists, without a checkpoint yet: .*--resume.*--out"):
+    with pytest.raises(
+        RunError, match=r"first exists, without a checkpoint yet: choose another place, or .*--resume .*first$"
+    ):
         Run.create(run.path, "other")
     run.save(make(200))
-    with pytest.raises(RunError, match=r"first exists, at step 200: .*--resume.*--out"):
+    with pytest.raises(RunError, match=r"first exists, at step 200: choose another place, or .*--resume .*first$"):
         Run.create(run.path, "other")
     assert run.recipe_text == RECIPE and run.steps() == [200]
 
