@@ -60,23 +60,23 @@ def generate(
             screen.flush()
             shown = text
 
-    if stream:
-        screen.write(prompts[0])
-    found = predictor.generate(
-        prompts,
-        tokens=tokens,
-        method=drawn if temperature else Greedy(),
-        beyond=beyond,  # type: ignore[arg-type]
-        stop=stop or (),
-        no_repeat=no_repeat,
-        tell=tell if stream else None,
-    )
-    if stream:
-        tell(found[0].text)
-        screen.write("\n")
-        return
     several = n * len(prompts) > 1
     with lines_to(None) as write:
+        if stream:
+            screen.write(prompts[0])
+        found = predictor.generate(
+            prompts,
+            tokens=tokens,
+            method=drawn if temperature else Greedy(),
+            beyond=beyond,  # type: ignore[arg-type]
+            stop=stop or (),
+            no_repeat=no_repeat,
+            tell=tell if stream else None,
+        )
+        if stream:
+            tell(found[0].text)
+            write("")
+            return
         for prediction in found:
             for answer in prediction.answers:
                 write(f"{prediction.input}{answer.text}" + ("\n---" if several else ""))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -253,6 +255,16 @@ def test_generate_streams_what_it_prints_at_once(run: Path, stop: list[str]) -> 
     assert whole.exit_code == grown.exit_code == 0
     assert whole.stdout == grown.stdout
     assert whole.stdout.startswith("red")
+
+
+@pytest.mark.parametrize("stream", [[], ["--stream"]])
+def test_a_reader_of_generated_text_who_leaves_is_no_error(run: Path, stream: list[str]) -> None:
+    command = [sys.executable, "-m", "saccade", "generate", str(run), "--prompt", "red", "--tokens", "400", *stream]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        errors = process.stderr.read().decode()
+    assert (process.returncode, errors) == (141, "")
 
 
 def test_generate_refuses_what_contradicts_itself(run: Path) -> None:
