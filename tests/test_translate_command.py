@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 from copy import copy
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -215,10 +214,12 @@ def test_a_reader_who_leaves_is_no_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("how", "code"), [("reader leaves", 141), ("ctrl-c", 130)])
 def test_whoever_leaves_a_pipe_that_is_open_ends_the_command(how: str, code: int) -> None:
     """A thread waits for the next line at that moment."""
-    command = [sys.executable, "-m", "saccade", "translate"]
+    heard = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # in a shell's background it is not
+    )
+    command = [sys.executable, "-c", f"{heard}; from saccade.cli import main; main()", "translate"]
     environment, pipe = {**os.environ, "OMP_NUM_THREADS": "1"}, subprocess.PIPE
-    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # in the background of a shell it is not
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment, preexec_fn=heard) as process:
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment) as process:
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
         process.stdin.write(b"Il pleut.\n")
         process.stdin.flush()
