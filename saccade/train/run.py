@@ -7,7 +7,6 @@ found by looking.
 """
 
 import hashlib
-import json
 import os
 import re
 import warnings
@@ -22,6 +21,7 @@ from torch import Tensor
 from saccade.errors import RunError, RunWarning, did_you_mean
 from saccade.train import checkpoint as store
 from saccade.train.checkpoint import Checkpoint, Contents
+from saccade.train.journal import Journal
 from saccade.train.lock import locked
 from saccade.train.tensors import DamagedError
 
@@ -36,7 +36,7 @@ class Run:
         self.path = path
         self.vocab = path / "vocab"
         self._recipe = path / "recipe.yaml"
-        self._metrics = path / "metrics.jsonl"
+        self._journal = Journal(path / "metrics.jsonl")
         self._final = path / "final"
         self._locked = False
 
@@ -281,42 +281,16 @@ class Run:
         return digest.hexdigest()
 
     def log(self, record: Mapping[str, Any]) -> None:
-        """Append one line to the metrics; NaN and infinity keep Python's spelling, so that they can be read back."""
-        line = store.as_json(record, self._metrics) + b"\n"
-        with store.explained(self._metrics, len(line)), self._metrics.open("a+b") as file:
-            if file.tell():
-                file.seek(-1, os.SEEK_END)
-                if file.read(1) != b"\n":  # a line that was cut short must not swallow this one
-                    line = b"\n" + line
-            store.disk.write(file, line)
+        """Append one line to the metrics."""
+        self._journal.append(record)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """All records; a last line that was cut short is left out, any other unreadable one with a warning."""
-        if not self._metrics.exists():
-            return []
-        lines = self._metrics.read_bytes().split(b"\n")
-        records = []
-        for number, line in enumerate(lines, 1):
-            try:
-                record = json.loads(line) if line.strip() else None
-            except ValueError:
-                record = None
-                if number < len(lines):
-                    _warn(f"{self._metrics}:{number}: not JSON, left out: {line[:60].decode(errors='replace')!r}")
-            if isinstance(record, dict):
-                records.append(record)
-        return records
+        """All that was logged."""
+        return self._journal.records()
 
     def cut_metrics(self, step: int) -> None:
         """Remove what was logged after `step`, so that a resumed run does not log it twice."""
-        kept: list[dict[str, Any]] = []
-        for record in self.metrics():
-            at = record.get("step")
-            if isinstance(at, int) and at > step:
-                break  # steps ascend: everything from here on was logged later
-            kept.append(record)
-        if self._metrics.exists():
-            store.replace_file(self._metrics, b"".join(json.dumps(record).encode() + b"\n" for record in kept))
+        self._journal.cut(step)
 
 
 def _or_aside(directory: Path) -> Path:
