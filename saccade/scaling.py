@@ -18,7 +18,7 @@ from saccade.errors import SaccadeError, did_you_mean
 from saccade.models.sizes import SIZES, Size, parameters
 
 WEIGHTS, GRADIENTS, OPTIMIZER = 2, 2, 12  # bytes per parameter
-UTILISATION = 0.3  # of the peak, that trainings of these years reached, roughly: see docs/results.md
+UTILISATION = 0.3  # of the peak, that trainings of these years reached, roughly: see docs/results/language.md
 NEAR = 0.1  # of each other, that two sizes have one label in the plot
 OVERHEAD = 1.1  # of a data centre, on top of what its devices take
 
