@@ -20,6 +20,7 @@ from saccade.predictor import Predictor, for_people, require_precision
 from saccade.tasks import TASKS
 from saccade.tasks.base import Concluding, Starting, Task
 from saccade.train.changes import FILES, changed_recipe, listed
+from saccade.train.precision import settled
 from saccade.train.progress import Event
 from saccade.train.run import Run
 from saccade.train.signals import StopRequest
@@ -102,10 +103,11 @@ def begin(
     task = task or make_task(recipe)
     started = begun_with(task, recipe)
     recipe, reasons = task.fitted()
+    recipe, multiplied = settled(recipe)
     run = Run.create(out, dump_recipe(recipe))
     with run.lock():
         try:
-            notes = [*reasons, *_prepared(run, task)]
+            notes = [*reasons, *multiplied, *_prepared(run, task)]
             trainer = _trainer(task, recipe)
             if started is not None:
                 notes += _adopted(trainer, started)
@@ -133,6 +135,7 @@ def resumed(
         if changes and not override:
             title = f"{run.path} would go on with other settings than it was trained with; --override if you mean it:"
             raise SaccadeError(listed(title, changes))
+        recipe, multiplied = settled(recipe)
         task = task or make_task(recipe)
         if checkpoint is None:  # it was killed before its first save: it begins once more
             run.cut_metrics(-1)
@@ -152,7 +155,7 @@ def resumed(
         if changes:
             run.log({"step": trainer.step, "changed": changes})
             trainer.save(run)  # once meant, it need not be said again
-    return Training(run, recipe, trainer, [*changes, *notes])
+    return Training(run, recipe, trainer, [*changes, *multiplied, *notes])
 
 
 def load(

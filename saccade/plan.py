@@ -30,6 +30,7 @@ from saccade.models.shapes import parameter_count
 from saccade.nn.losses import token_loss
 from saccade.predictor import for_people
 from saccade.train.optim import make_optimizer
+from saccade.train.precision import multiplying, settled
 from saccade.train.progress import Update
 from saccade.train.run import Run
 from saccade.train.trainer import Trainer
@@ -81,6 +82,7 @@ def named(name: str) -> tuple[str | Path, Path | None]:
 
 
 def _prepared(recipe: Recipe, vocabulary: Path | None) -> tuple[Recipe, Any]:
+    recipe, _ = settled(recipe)
     task = make_task(recipe)
     if vocabulary is not None:
         task.load(vocabulary)
@@ -187,7 +189,9 @@ def _speed_of(recipe: Recipe, task: Any, model: nn.Module, batch: Any) -> float:
     begun = 0.0
     for step in range(1 + PROBE_STEPS):
         begun = time.monotonic() if step == 1 else begun
-        (task.loss(model, batch)["loss"].sum / items).backward()
+        with multiplying(recipe.train.precision):
+            loss = task.loss(model, batch)["loss"].sum
+        (loss / items).backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
     return PROBE_STEPS * items / (time.monotonic() - begun)
@@ -248,7 +252,7 @@ def _probe(recipe: Recipe, build: Callable[[], Any], rows: int) -> float:
     seconds = 0.0
     for step in range(1 + PROBE_STEPS):
         begun = time.monotonic()
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=recipe.train.precision == "bfloat16"):
+        with multiplying(recipe.train.precision):
             states = model(source, mask, target)
             loss = token_loss(states, target, mask, model.output, smoothing=recipe.train.smoothing)
         (loss.smoothed / mask.sum()).backward()

@@ -53,7 +53,8 @@ class TrainSettings(Settings):
     keep: Positive = 2  # checkpoints, beside the best
     average: Share = 0.0  # decay of a running average of the weights, which is then what is evaluated and kept
     patience: Positive | None = None  # stop after so many evaluations without a better score
-    precision: Literal["float32", "bfloat16"] = "float32"  # of matrix products; bfloat16 where the processor has it
+    # of matrix products; auto: bfloat16 where the processor has instructions for it, settled when a run begins
+    precision: Literal["auto", "float32", "bfloat16"] = "float32"
     threads: Annotated[Positive, Field(le=256)] | None = None  # None: as torch finds them
     start: str | None = None  # a run whose vocabulary and weights, as far as they fit, this one begins with
     tensorboard: bool = False  # write the numbers for TensorBoard, too, into tensorboard/ of the run

@@ -23,6 +23,7 @@ from saccade.errors import SaccadeError
 from saccade.tasks.base import Batch, Loss, Task, Traceable
 from saccade.train.distributed import World
 from saccade.train.optim import set_rate
+from saccade.train.precision import multiplying
 from saccade.train.progress import Update
 from saccade.train.randomness import random_state, restore_random
 
@@ -48,11 +49,11 @@ class Objective(nn.Module):
         super().__init__()
         self.model = model
         self._task = task
-        self._low = precision == "bfloat16"
+        self._precision = precision
 
     def forward(self, batch: Batch) -> Loss:
         device = next(self.model.parameters()).device.type
-        with torch.autocast(device, dtype=torch.bfloat16, enabled=self._low):
+        with multiplying(self._precision, device):
             return self._task.loss(self.model, batch)
 
 
