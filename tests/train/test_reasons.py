@@ -77,7 +77,9 @@ def test_a_run_killed_before_its_first_save_notes_the_same_once_more(
 
 def test_when_nothing_is_amiss_nothing_is_noted(tmp_path: Path, pairs: list[tuple[str, str]]) -> None:
     training = api.begin("translate", out=tmp_path / "run", settings=settings(tmp_path, pairs))
-    assert len(training.reasons) == 1
+    pairs_of_each_part, precision = training.reasons
+    assert "pairs to train on" in pairs_of_each_part
+    assert precision.startswith("products in ")
     assert Run.open(tmp_path / "run").metrics() == []
 
 
