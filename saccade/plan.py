@@ -82,13 +82,12 @@ def named(name: str) -> tuple[str | Path, Path | None]:
 
 
 def _prepared(recipe: Recipe, vocabulary: Path | None) -> tuple[Recipe, Any]:
-    recipe, _ = settled(recipe)
     task = make_task(recipe)
     if vocabulary is not None:
         task.load(vocabulary)
         return recipe, task
     begun_with(task, recipe)
-    recipe, _ = task.fitted()
+    recipe, _ = settled(task.fitted()[0])
     with TemporaryDirectory() as directory:
         task.prepare(Path(directory))  # the data may yield a smaller vocabulary than was asked for
     return recipe, task

@@ -53,7 +53,7 @@ class TrainSettings(Settings):
     keep: Positive = 2  # checkpoints, beside the best
     average: Share = 0.0  # decay of a running average of the weights, which is then what is evaluated and kept
     patience: Positive | None = None  # stop after so many evaluations without a better score
-    # of matrix products; auto: the faster one of this processor, as train/precision.py says, settled when a run begins
+    # of matrix products; auto: bfloat16 where the processor has instructions for it, settled when a run begins
     precision: Literal["auto", "float32", "bfloat16"] = "float32"
     threads: Annotated[Positive, Field(le=256)] | None = None  # None: as torch finds them
     start: str | None = None  # a run whose vocabulary and weights, as far as they fit, this one begins with

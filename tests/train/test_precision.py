@@ -14,7 +14,7 @@ from saccade.plan import plan
 from saccade.train.precision import chosen, multiplying
 from saccade.train.run import Run
 
-SMALL = ["train.steps=3", "train.save_every=3", "train.evaluate_every=3", "train.threads=1", "model.width=64"]
+SMALL = ["train.steps=3", "train.save_every=3", "train.evaluate_every=3", "train.threads=1", "model.width=16"]
 
 
 def on(monkeypatch: pytest.MonkeyPatch, **capabilities: bool) -> None:
@@ -31,16 +31,10 @@ def weights(out: Path) -> dict[str, Any]:
 
 
 def test_bfloat16_is_chosen_where_the_processor_has_instructions_for_it() -> None:
-    assert chosen({"avx512_bf16": True}, 64)[0] == "bfloat16"
-    assert chosen({"avx512_bf16": False, "amx_bf16": True}, 512)[0] == "bfloat16"
-    assert chosen({"avx512_bf16": False, "avx512_f": True}, 512)[0] == "float32"
-    assert chosen({}, 512)[0] == "float32"
-
-
-def test_narrow_models_stay_in_float32() -> None:
-    precision, reason = chosen({"avx512_bf16": True}, 32)
-    assert precision == "float32"
-    assert "32 wide" in reason
+    assert chosen({"avx512_bf16": True})[0] == "bfloat16"
+    assert chosen({"avx512_bf16": False, "amx_bf16": True})[0] == "bfloat16"
+    assert chosen({"avx512_bf16": False, "avx512_f": True})[0] == "float32"
+    assert chosen({})[0] == "float32"
 
 
 @pytest.mark.parametrize(("has", "precision"), [(True, "bfloat16"), (False, "float32")])
