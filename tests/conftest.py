@@ -1,12 +1,15 @@
 """Settings for all tests."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
 import torch
 
-# the models here are too small to share among threads, and a test's time must not depend on what else is running
+# the models here are too small to share among threads, and a test's time must not depend on what else is running; what
+# tests start is told, too
 torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 SLOWEST = ("test_readme.py", "test_translation.py", "test_caption.py")  # files that take a minute or more
 

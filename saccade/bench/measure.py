@@ -26,6 +26,15 @@ if TYPE_CHECKING:
 Name = TypeVar("Name", bound=Hashable)
 BUSY = 0.25  # load per processor, above which figures are doubtful
 SHORTEST = 0.02  # seconds that one timing lasts at least, so that the clock and its call do not count
+# what tells tools which instructions and how much memory they may use
+STEERING = (
+    "SACCADE_NATIVE",
+    "ATEN_CPU_CAPABILITY",
+    "CT2_FORCE_CPU_ISA",
+    "ONEDNN_MAX_CPU_ISA",
+    "MALLOC_MMAP_MAX_",
+    "MALLOC_TRIM_THRESHOLD_",
+)
 
 
 class BusyWarning(UserWarning):
@@ -123,6 +132,7 @@ def circumstances() -> dict[str, Any]:
         "processors": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "load_before": round(os.getloadavg()[0], 2),
+        "environment": {name: os.environ[name] for name in STEERING if name in os.environ},
         "date": time.strftime("%Y-%m-%d"),
     }
 

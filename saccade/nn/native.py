@@ -1,7 +1,8 @@
 """The processor's own code: `cpp/native.cpp`, compiled on the machine where it runs and kept there for the next time.
 
 Compiling takes some four seconds, once. Where there is no compiler, or it fails, or SACCADE_NATIVE=0 is set, everything
-is computed by torch instead. Numbers are torch's, and so are the threads.
+is computed by torch instead; SACCADE_NATIVE=x86-64-v3, or another name that the compiler knows, makes code for that
+processor in place of the one at hand. Numbers are torch's, and so are the threads.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from saccade.nn.pages import AGAIN, BLOCKS
 SOURCES = Path(__file__).with_name("cpp")  # native.cpp, and what it includes
 COMPILERS = ("c++", "g++", "clang++")
 # not -ffast-math: loading the library would change torch's arithmetic, and a row's sums would depend on its neighbours
-FLAGS = ("-std=c++17", "-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
+FLAGS = ("-std=c++17", "-O3", "-fopenmp", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
 PATIENCE = 120  # seconds for a compiler
 LOG = logging.getLogger(__name__)
 # logits of a loss that exist at a time: tables of many rows are read seldom, those of few stay in the caches
@@ -155,7 +156,7 @@ class ShortAttention(ctypes.Structure):
 @functools.cache
 def library() -> ctypes.CDLL | None:
     """What was compiled, now or before; None where that cannot be."""
-    if os.environ.get("SACCADE_NATIVE") == "0":
+    if _made_for() == "0":
         return None
     compiler = os.environ.get("CXX") or next(filter(None, map(shutil.which, COMPILERS)), None)
     if compiler is None:
@@ -175,7 +176,8 @@ def _compiled(compiler: str) -> Path:
     """The library's file: named by all that it depends on, and complete from the moment it is there. A compiler that
     failed is not tried again: what it said lies in its place."""
     sources = [file.read_bytes() for file in sorted((*SOURCES.glob("*.h"), *SOURCES.glob("*.cpp")))]
-    of = "\n".join([*FLAGS, compiler, platform.machine(), *platform.libc_ver(), _processor()])
+    flags = [*FLAGS, f"-march={_made_for()}"]
+    of = "\n".join([*flags, compiler, platform.machine(), *platform.libc_ver(), _processor()])
     name = hashlib.blake2b(b"".join((*sources, of.encode())), digest_size=10).hexdigest()
     file, failed = (_cache() / f"native-{name}.{kind}" for kind in ("so", "failed"))
     if failed.exists():
@@ -185,7 +187,7 @@ def _compiled(compiler: str) -> Path:
         LOG.info("compiling code for this processor, once: some seconds")
         with tempfile.TemporaryDirectory(dir=file.parent) as place:
             made = Path(place) / file.name
-            command = [*shlex.split(compiler), *FLAGS, str(SOURCES / "native.cpp"), "-o", str(made)]
+            command = [*shlex.split(compiler), *flags, str(SOURCES / "native.cpp"), "-o", str(made)]
             try:
                 subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=PATIENCE)
             except subprocess.SubprocessError as error:
@@ -195,6 +197,11 @@ def _compiled(compiler: str) -> Path:
                 raise
             made.replace(file)
     return file
+
+
+def _made_for() -> str:
+    """The processor, as compilers name it; 0 for none."""
+    return os.environ.get("SACCADE_NATIVE") or "native"
 
 
 def _cache() -> Path:

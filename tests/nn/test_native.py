@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import os
+import platform
 import shutil
 import subprocess
 from pathlib import Path
@@ -31,10 +32,7 @@ pytestmark = pytest.mark.skipif(
     not compiles(), reason="no C++ compiler with OpenMP here: torch computes all, as other tests show"
 )
 PROCESSORS = {"this processor": "native", "one without VNNI": "skylake-avx512", "one of 256 bits": "haswell"}
-
-
-def flags_for(processor: str) -> tuple[str, ...]:
-    return tuple(f"-march={processor}" if flag == "-march=native" else flag for flag in native.FLAGS)
+X86 = pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="named by instructions of x86")
 
 
 def drawn(*shape: int, seed: int = 1) -> Tensor:
@@ -48,9 +46,8 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     if needed not in native._processor():
         pytest.skip(f"this processor has no {needed}")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native, "FLAGS", flags_for(PROCESSORS[request.param]))
+        patch.setenv("SACCADE_NATIVE", PROCESSORS[request.param])
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        patch.delenv("SACCADE_NATIVE", raising=False)
         library = native.library.__wrapped__()
     assert library is not None
     return library
@@ -416,6 +413,20 @@ def test_a_place_where_nothing_can_be_kept_is_no_error(monkeypatch: pytest.Monke
     (tmp_path / "file").write_text("")
     compilers(monkeypatch, tmp_path / "file")
     assert native.library.__wrapped__() is None
+
+
+@X86
+@pytest.mark.parametrize(("processor", "levels"), [("haswell", 63), ("alderlake", 127), ("cascadelake", 127)])
+def test_code_can_be_made_for_another_processor(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, processor: str, levels: int
+) -> None:
+    """Those that add up four products of eight bits at once round inputs to twice as many levels."""
+    commands = compilers(monkeypatch, tmp_path)
+    monkeypatch.setenv("SACCADE_NATIVE", processor)
+    made = native.library.__wrapped__()
+    assert f"-march={processor}" in commands[0]
+    assert made is not None
+    assert made.levels() == levels
 
 
 def test_it_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,14 +122,23 @@ static inline Ints add_products(Ints sum, Ints weights, int32_t inputs) {
 }
 #endif
 #else
-constexpr int LEVELS = 63;
 typedef __m256i Ints;
 static inline Ints load(const void* at) { return _mm256_loadu_si256((const __m256i*)at); }
+static inline Floats as_floats(Ints x) { return (Floats)_mm256_cvtepi32_ps(x); }
+#if defined(__AVXVNNI__)
+constexpr int LEVELS = 127;
+static inline Ints add_products(Ints sum, Ints weights, int32_t inputs) {
+    const Ints each = _mm256_set1_epi32(inputs);
+    asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(weights), "x"(each));  // as above
+    return sum;
+}
+#else
+constexpr int LEVELS = 63;
 static inline Ints add_products(Ints sum, Ints weights, int32_t inputs) {
     const Ints pairs = _mm256_maddubs_epi16(weights, _mm256_set1_epi32(inputs));
     return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
-static inline Floats as_floats(Ints x) { return (Floats)_mm256_cvtepi32_ps(x); }
+#endif
 #endif
 constexpr long LANES_OF_INTS = sizeof(Ints) / 4;
 static_assert(LANES_OF_INTS == LANES, "a panel has the same width in floats and in bytes");
