@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
+import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
@@ -29,6 +30,7 @@ DEMO = {
 }
 DEMO_INPUT = "s a c c a d e"
 DEMO_SENTENCE = "Jane visite l'Afrique en septembre."
+CROWDED = 0.4  # load of a processor from which on threads wait for each other more than they help
 
 
 def follow(training: api.Training, console: Console) -> int:
@@ -39,7 +41,7 @@ def follow(training: api.Training, console: Console) -> int:
         count, trained = training.parameters, training.trained_parameters
         counted = f"{count:,} parameters" + (f", {trained:,} of them trained" if trained < count else "")
         console.print(f"{kinds}, {counted}, into {run}", markup=False, soft_wrap=True)
-        for reason in training.reasons:
+        for reason in (*training.reasons, *_crowded(torch.get_num_threads())):
             console.print(f"  {reason}", markup=False, soft_wrap=True)
         begun = trainer.step
         if begun:
@@ -65,6 +67,18 @@ def follow(training: api.Training, console: Console) -> int:
         more = f"saccade train --resume {run} --override --set train.{last.reason}=MORE"
         console.print(f"nothing was left to do: {reached}; to go on: {more}", markup=False, soft_wrap=True)
     return 0
+
+
+def _crowded(threads: int) -> list[str]:
+    """What to do about other work, where there is some: threads meet hundreds of times in an update, and if one has no
+    processor, all wait."""
+    load, processors = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0, os.cpu_count() or 1
+    if threads == 1 or load < CROWDED * processors:
+        return []
+    return [
+        f"the load is {load:.1f} on {processors} processors: if other work goes on, fewer threads than {threads} are "
+        "faster: --set train.threads=1"
+    ]
 
 
 def demo(directory: Path | None, console: Console) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image
 from rich.console import Console
 
@@ -330,6 +331,23 @@ def test_version_is_printed(saccade) -> None:
     code, out, _ = saccade("--version")
     assert code == 0
     assert out.startswith("saccade 0.")
+
+
+@pytest.mark.parametrize(("load", "threads", "told"), [(1.9, 2, True), (0.2, 2, False), (1.9, 1, False)])
+def test_a_training_beside_other_work_is_told_to_take_fewer_threads(
+    saccade, monkeypatch: pytest.MonkeyPatch, load: float, threads: int, told: bool
+) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    before = torch.get_num_threads()
+    try:
+        sets = [word for key in (*TINY, "train.steps=1", f"train.threads={threads}") for word in ("--set", key)]
+        code, out, _ = saccade("train", "reverse", *sets, width=200)
+    finally:
+        torch.set_num_threads(before)
+    assert code == 0
+    advice = "the load is 1.9 on 2 processors: if other work goes on, fewer threads than 2 are faster"
+    assert (advice in out) == told
 
 
 def test_the_live_display_shows_the_same_numbers_in_a_terminal(trained: Path, tmp_path: Path) -> None:
