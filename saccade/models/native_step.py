@@ -16,10 +16,11 @@ from saccade.nn import native
 from saccade.nn.cache import KeyValues, capacity_for
 from saccade.nn.choice import Asked, Notebook, Stretch
 from saccade.nn.layers import ACTIVATIONS, Embedding, Residual
-from saccade.nn.native import Block, NativeLinear, Norm, Step, pointer
+from saccade.nn.native import NativeLinear, pointer
 from saccade.nn.packed import PackedLinear
 from saccade.nn.pages import AGAIN
 from saccade.nn.positions import Learned, Rotary, Sinusoidal
+from saccade.nn.structures import Block, Norm, Step
 
 if TYPE_CHECKING:
     from saccade.models.cells import Cells

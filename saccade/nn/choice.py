@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from saccade.nn import native
-from saccade.nn.native import Ways, is_plain, pointer
+from saccade.nn import native, structures
+from saccade.nn.native import is_plain, pointer
 
 LONGEST_STRETCH = 16  # steps without a look at the keyboard
 
@@ -126,7 +126,7 @@ class Notebook:
         self.sees = None if most is None else torch.empty(most, dtype=torch.bool)
         row, word, log_p = map(_at, self.notes)
         ended_in, ended, end_log_p = map(_at, self.ends)
-        self.given = native.Stretch(
+        self.given = structures.Stretch(
             steps=steps,
             each=each,
             count=self.count,
@@ -165,12 +165,12 @@ class Notebook:
         return Stretch(steps, notes, ended, self.left[:left], self.score[:rows], found, seen)
 
 
-def _room(sentences: int, rows: int, count: int) -> tuple[Continuations, Ways]:
+def _room(sentences: int, rows: int, count: int) -> tuple[Continuations, structures.Ways]:
     """Empty continuations, and where they lie."""
     row, word, log_p, score = _arrays("qqdd", sentences * count)
     (highest,) = _arrays("d", rows)
     found = Continuations(count, row, word, log_p, score, highest)
-    return found, Ways(*map(_at, (row, word, log_p, score, highest)))
+    return found, structures.Ways(*map(_at, (row, word, log_p, score, highest)))
 
 
 def _arrays(kinds: str, count: int) -> list[array[Any]]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from saccade.nn import native
-from saccade.nn.native import ShortAttention, Strided
+from saccade.nn.structures import ShortAttention, Strided
 
 MOST = 64  # positions on either side: with more, torch's kernel is as fast
 

@@ -429,6 +429,14 @@ def test_code_can_be_made_for_another_processor(
     assert made.levels() == levels
 
 
+@pytest.mark.parametrize("asked", ["", "1"])
+def test_turned_on_it_is_made_for_this_processor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, asked: str) -> None:
+    commands = compilers(monkeypatch, tmp_path)
+    monkeypatch.setenv("SACCADE_NATIVE", asked)
+    assert native.library.__wrapped__() is not None
+    assert "-march=native" in commands[0]
+
+
 def test_it_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SACCADE_NATIVE", "0")
     assert native.library.__wrapped__() is None
