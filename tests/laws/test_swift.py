@@ -18,7 +18,15 @@ from saccade.nn import packed as packing
 from saccade.nn.layers import ACTIVATIONS, GATES, Embedding
 from saccade.nn.packed import PackedLinear, Precision, packed
 from saccade.tasks.continuing import prefilled
-from tests.laws.models import LANGUAGE_MODELS, SEQUENCE_MODELS, VOCABULARY, language_model, sequence_model, tokens
+from tests.laws.models import (
+    LANGUAGE_MODELS,
+    SEQUENCE_MODELS,
+    VOCABULARY,
+    language_model,
+    ready,
+    sequence_model,
+    tokens,
+)
 from tests.laws.test_search import END, LENGTHS, METHODS, SOURCE, START, found
 from tests.laws.test_search import lengths_mask as real
 
@@ -85,6 +93,18 @@ def test_a_language_model_may_read_several_tokens_at_a_time(
         states, past = model.decoder.step(part, past)
         said.append(states)
     torch.testing.assert_close(torch.cat(said, 1), plain(given), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["transformer", "transformer post", "transformer modern"])
+@torch.no_grad()
+def test_a_wide_model_says_what_it_said(name: str) -> None:
+    """Tables of more inputs than are multiplied at once, behind which something is added, for few rows and for many."""
+    settings = SEQUENCE_MODELS[name].model_copy(update={"hidden": 1300})
+    plain = ready(MODELS[settings.kind](settings, VOCABULARY, VOCABULARY)).float()
+    fast, source, target = packed(plain), tokens(31, 7, seed=5), tokens(31, 6, seed=3)
+    for count in (1, 5, 31):
+        said, expected = fast(source[:count], None, target[:count]), plain(source[:count], None, target[:count])
+        torch.testing.assert_close(said, expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", [name for name in SEQUENCE_MODELS if name.startswith("transformer")])

@@ -53,9 +53,11 @@ struct Single {
     static Floats add(Floats sum, Floats weights, float x) { return multiply_add(weights, all_lanes(x), sum); }
 };
 
-// Memory that will be read soon, brought nearer piece by piece: otherwise it would wait while products are made.
+// Memory that will be read soon, brought nearer piece by piece: otherwise it would wait while products are made. So many
+// tiles fetch a panel together.
+template <long tiles>
 struct Ahead {
-    static constexpr long PIECE = 2 * PANEL, LINE = 64;  // bytes: half of what a tile reads for an input
+    static constexpr long PIECE = 4 * PANEL / tiles, LINE = 64;  // bytes: of what a tile reads for an input
     const char* at;
 
     void fetch() {
@@ -63,6 +65,17 @@ struct Ahead {
         at += PIECE;
     }
 };
+
+// Two tiles fetch what comes, or four where a core can wait for few lines at a time: two with every input would hold up the
+// products there (docs/log.md).
+static bool waits_for_few() {
+#if defined(__x86_64__) || defined(__i386__)
+    static const bool few = __builtin_cpu_is("intel");
+    return few;
+#else
+    return false;
+#endif
+}
 
 struct Nothing {
     void fetch() {}
@@ -224,7 +237,8 @@ struct Team {
         if (!few) wait();
     }
 
-    // y = phi(W x + b), plus what is in `add`, times what is in `times`
+    // y = phi(W x + b), plus what is in `add`, times what is in `times`. In float32 a panel of many inputs is taken block by
+    // block, each for all rows: what a tile reads, and what comes next, then stay in the second cache.
     void apply(const Map& map, const float* x, float* y, long rows, int64_t activation = NONE,
                const float* add = nullptr, const float* times = nullptr) const {
         if (map.bytes) {
@@ -233,52 +247,65 @@ struct Team {
             for (long row = own.first; row < own.last; row++) quantised.set(x, row, map.inputs);
             wait_for_rows();
         }
-        const long panels = padded(map.outputs, PANEL) / PANEL;
+        constexpr long BLOCK = 512;
+        const long panels = padded(map.outputs, PANEL) / PANEL, depth = map.bytes ? quantised.depth / 4 : map.inputs;
+        const long block = map.bytes || depth < 2 * BLOCK ? depth : BLOCK;
         const Share own = of(panels);
-        float part[TILE * PANEL];
+        thread_local std::vector<float> sums;
+        sums.resize(std::max<size_t>(sums.size(), rows * PANEL));
         for (long number = own.first; number < own.last; number++) {
             const long first = number * PANEL, width = std::min<long>(PANEL, map.outputs - first);
-            for (long row = 0; row < rows; row += TILE) {
-                const long count = std::min(TILE, rows - row);
-                float* to = y + row * map.outputs + first;
-                const bool direct = width == PANEL && !add && !times;  // either may be y itself
-                multiply(map, x, row, rows, number, direct ? to : part, direct ? map.outputs : PANEL);
-                for (long r = 0; r < count; r++) {
-                    float *line = to + r * map.outputs, *found = direct ? line : part + r * PANEL;
-                    if (activation != NONE) activate(found, width, activation);
-                    if (add) {
-                        const float* more = add + (row + r) * map.outputs + first;
-                        for (long i = 0; i < width; i++) line[i] = more[i] + found[i];
-                    } else if (times) {
-                        const float* factor = times + (row + r) * map.outputs + first;
-                        for (long i = 0; i < width; i++) line[i] = factor[i] * found[i];
-                    } else if (!direct) {
-                        memcpy(line, found, width * sizeof(float));
+            const bool direct = width == PANEL && !add && !times;  // either may be y itself
+            float* const to = direct ? y + first : sums.data();
+            const long stride = direct ? map.outputs : PANEL;
+            for (long begin = 0; begin < depth; begin += block)
+                for (long row = 0; row < rows; row += TILE) {
+                    multiply(map, x, row, rows, number, {begin, std::min(begin + block, depth)}, to + row * stride, stride);
+                    if (begin + block < depth) continue;
+                    for (long r = row; r < std::min(row + TILE, rows); r++) {
+                        float *line = y + r * map.outputs + first, *found = to + r * stride;
+                        if (activation != NONE) activate(found, width, activation);
+                        if (add) {
+                            const float* more = add + r * map.outputs + first;
+                            for (long i = 0; i < width; i++) line[i] = more[i] + found[i];
+                        } else if (times) {
+                            const float* factor = times + r * map.outputs + first;
+                            for (long i = 0; i < width; i++) line[i] = factor[i] * found[i];
+                        } else if (!direct) {
+                            memcpy(line, found, width * sizeof(float));
+                        }
                     }
                 }
-            }
         }
         wait();
     }
 
-    // A tile of these rows, from `row` on, and one panel; the first two, if they are whole, fetch half of the next each.
-    void multiply(const Map& map, const float* x, long row, long rows, long number, float* y, long stride) const {
-        const long depth = map.bytes ? quantised.depth / 4 : map.inputs, size = 4 * PANEL * depth;
-        const char* panel = (const char*)map.packed + number * size;
-        if (rows >= 2 * TILE && row < 2 * TILE)
-            multiply(map, x, row, rows, number, panel, y, stride, Ahead{panel + size + row / TILE * depth * Ahead::PIECE});
-        else
-            multiply(map, x, row, rows, number, panel, y, stride, Nothing{});
+    // A tile of these rows, from `row` on, and a block of a panel; the first ones, if they are whole, fetch the next block.
+    void multiply(const Map& map, const float* x, long row, long rows, long number, Share block, float* y,
+                  long stride) const {
+        constexpr long EACH = 4 * PANEL;  // bytes of an input, or of four in eight bits
+        const long depth = map.bytes ? quantised.depth / 4 : map.inputs, size = (block.last - block.first) * EACH;
+        const char* panel = (const char*)map.packed + (number * depth + block.first) * EACH;
+        const auto fetching = [&](auto tiles) {
+            const Ahead<tiles> next{panel + size + row / TILE * (size / tiles)};
+            multiply(map, x, row, rows, number, block, panel, y, stride, next);
+        };
+        if (rows >= 4 * TILE && waits_for_few()) {
+            if (row < 4 * TILE) return fetching(std::integral_constant<long, 4>{});
+        } else if (rows >= 2 * TILE && row < 2 * TILE) {
+            return fetching(std::integral_constant<long, 2>{});
+        }
+        multiply(map, x, row, rows, number, block, panel, y, stride, Nothing{});
     }
 
     template <typename Coming>
-    void multiply(const Map& map, const float* x, long row, long rows, long number, const void* panel, float* y,
+    void multiply(const Map& map, const float* x, long row, long rows, long number, Share block, const void* panel, float* y,
                   long stride, Coming ahead) const {
         const float* bias = map.bias ? map.bias + number * PANEL : nullptr;
-        const long count = std::min(TILE, rows - row), inputs = map.inputs;
+        const long count = std::min(TILE, rows - row), inputs = map.inputs, begin = block.first;
         if (!map.bytes)
-            return tiles<Single>(count, x + row * inputs, inputs, 1L, inputs, (const float*)panel, PANEL, bias, 0L, y,
-                                 stride, ahead);
+            return tiles<Single>(count, x + row * inputs + begin, inputs, 1L, block.last - begin, (const float*)panel, PANEL,
+                                 begin ? y : bias, begin ? stride : 0L, y, stride, ahead);
 #if HAS_BYTES
         const int8_t* from = quantised.numbers.data() + row * quantised.depth;
         const float *scales = quantised.scales.data() + row, *scale = map.scale + number * PANEL;
