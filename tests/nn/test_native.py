@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(
     not compiles(), reason="no C++ compiler with OpenMP here: torch computes all, as other tests show"
 )
 PROCESSORS = {"this processor": "native", "one without VNNI": "skylake-avx512", "one of 256 bits": "haswell"}
-X86 = pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="named by instructions of x86")
+X86 = pytest.mark.skipif(platform.machine() not in native.X86, reason="named by instructions of x86")
 
 
 def drawn(*shape: int, seed: int = 1) -> Tensor:
