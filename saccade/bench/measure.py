@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 Name = TypeVar("Name", bound=Hashable)
 BUSY = 0.25  # load per processor, above which figures are doubtful
+STOLEN = 0.05  # share of the processors that other machines had meanwhile, above which a timing is taken again
+TRIES = 4
 SHORTEST = 0.02  # seconds that one timing lasts at least, so that the clock and its call do not count
 # what tells tools which instructions and how much memory they may use
 STEERING = (
@@ -60,8 +62,9 @@ def interleaved(
     """Time each contestant once per round, so that whatever slows the machine for a while slows them all, once.
 
     The first call of each is not counted; of fast ones, each round takes the mean of as many calls as fill `shortest`
-    seconds, 20 ms unless told.
+    seconds, 20 ms unless told. A timing during which other machines had the processors is taken again.
     """
+    disturbed = 0
     calls: dict[Name, int] = {}
     for name, work in contestants.items():
         work()
@@ -69,9 +72,36 @@ def interleaved(
     times: dict[Name, list[float]] = {name: [] for name in contestants}
     for number in range(rounds):
         for name, work in contestants.items():
-            times[name].append(seconds(work, calls[name]))
+            took, undisturbed = _undisturbed(work, calls[name])
+            times[name].append(took)
+            disturbed += not undisturbed
         tell(f"round {number + 1} of {rounds}")
+    if disturbed:
+        message = f"other machines had the processors during {disturbed} of {rounds * len(contestants)} timings"
+        warnings.warn(f"{message}: look at how far the median stays behind the best", BusyWarning, stacklevel=2)
     return {name: Timing(min(each), statistics.median(each), rounds) for name, each in times.items()}
+
+
+def _undisturbed(work: Callable[[], object], calls: int) -> tuple[float, bool]:
+    """Seconds of one call, and whether the processors were there all the while: of several tries, if need be, the
+    first one of which that is true, or the last."""
+    for _ in range(TRIES):
+        begun, before = time.perf_counter(), stolen()
+        took = seconds(work, calls)
+        most = STOLEN * (time.perf_counter() - begun) * (os.cpu_count() or 1)
+        if stolen() - before <= most:
+            return took, True
+    return took, False
+
+
+def stolen() -> float:
+    """Seconds of processor time, since the system began, that a host gave to others while this machine had work for it;
+    0 where nobody counts them."""
+    try:
+        fields = Path("/proc/stat").read_text().splitlines()[0].split()
+        return int(fields[8]) / os.sysconf("SC_CLK_TCK")
+    except (OSError, IndexError, ValueError):
+        return 0.0
 
 
 def peak_bytes(work: Callable[[], object]) -> int:

@@ -24,6 +24,39 @@ def test_fast_contestants_are_called_often_enough_to_be_timed(monkeypatch):
     assert len(called) > 10
 
 
+def test_a_timing_is_taken_again_while_other_machines_have_the_processors(monkeypatch):
+    """As the host counts it: here during the first try of the first round."""
+    monkeypatch.setattr(measure, "SHORTEST", 0.0)
+    monkeypatch.setattr(measure, "STOLEN", 0.05)
+    counted, called = iter([0.0, 9.0] + [9.0] * 10), []
+    monkeypatch.setattr(measure, "stolen", lambda: next(counted))
+    measure.interleaved({"a": lambda: called.append("a")}, rounds=2)
+    assert len(called) == 2 + 2 + 1
+
+
+def test_timings_that_were_always_disturbed_are_told(monkeypatch):
+    monkeypatch.setattr(measure, "SHORTEST", 0.0)
+    monkeypatch.setattr(measure, "STOLEN", 0.05)
+    counted = iter(range(100))
+    monkeypatch.setattr(measure, "stolen", lambda: next(counted))
+    with pytest.warns(measure.BusyWarning, match="had the processors during 2 of 2 timings"):
+        measure.interleaved({"a": lambda: None}, rounds=2)
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"), [("cpu  5 0 5 5 5 0 0 250 0 0\ncpu0", 2.5), ("cpu 1 2", 0.0), (None, 0.0)]
+)
+def test_what_others_had_is_read_where_it_is_counted(monkeypatch, told, expected):
+    def read(path):
+        if told is None:
+            raise FileNotFoundError(path)
+        return told
+
+    monkeypatch.setattr(measure.Path, "read_text", read)
+    monkeypatch.setattr(os, "sysconf", lambda name: 100)
+    assert measure.stolen() == expected
+
+
 def test_peak_is_what_is_held_at_once():
     megabyte = 2**20
 
