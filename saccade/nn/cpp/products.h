@@ -66,15 +66,16 @@ struct Ahead {
     }
 };
 
-// Two tiles fetch what comes, or four where a core can wait for few lines at a time: two with every input would hold up the
-// products there (docs/log.md).
-static bool waits_for_few() {
+// Of the tiles of so many rows, how many fetch what comes. A core of Intel's waits for few lines at a time: all its tiles
+// share them, because many lines with every input would hold up the products. On AMD's two whole tiles do (docs/log.md).
+static long fetching_tiles(long rows, bool bytes) {
 #if defined(__x86_64__) || defined(__i386__)
-    static const bool few = __builtin_cpu_is("intel");
-    return few;
+    static const bool waits_for_few = __builtin_cpu_is("intel");
 #else
-    return false;
+    constexpr bool waits_for_few = false;
 #endif
+    if (!waits_for_few) return rows < 2 * TILE ? 0 : 2;
+    return rows == 1 && !bytes ? 0 : std::min(padded(rows, TILE) / TILE, 4L);  // one row is read as fast as memory is
 }
 
 struct Nothing {
@@ -237,10 +238,22 @@ struct Team {
         if (!few) wait();
     }
 
-    // y = phi(W x + b), plus what is in `add`, times what is in `times`. In float32 a panel of many inputs is taken block by
-    // block, each for all rows: what a tile reads, and what comes next, then stay in the second cache.
+    // y = phi(W x + b), plus what is in `add`, times what is in `times`: of some rows at a time, where there are many.
     void apply(const Map& map, const float* x, float* y, long rows, int64_t activation = NONE,
                const float* add = nullptr, const float* times = nullptr) const {
+        constexpr long ROWS = 64 * TILE;
+        const auto from = [](const float* all, long first) { return all ? all + first : nullptr; };
+        for (long row = 0; row < rows; row += ROWS) {
+            const long first = row * map.outputs;
+            apply_to(map, x + row * map.inputs, y + first, std::min(ROWS, rows - row), activation, from(add, first),
+                     from(times, first));
+        }
+    }
+
+    // In float32 a panel of many inputs is taken block by block, each for all rows: what a tile reads, and what comes next,
+    // then stay in the second cache.
+    void apply_to(const Map& map, const float* x, float* y, long rows, int64_t activation, const float* add,
+                  const float* times) const {
         if (map.bytes) {
             quantised.depth = padded(map.inputs, 4);  // the same from every thread
             const Share own = of_rows(rows);
@@ -250,6 +263,7 @@ struct Team {
         constexpr long BLOCK = 512;
         const long panels = padded(map.outputs, PANEL) / PANEL, depth = map.bytes ? quantised.depth / 4 : map.inputs;
         const long block = map.bytes || depth < 2 * BLOCK ? depth : BLOCK;
+        const long fetching = fetching_tiles(rows, map.bytes);
         const Share own = of(panels);
         thread_local std::vector<float> sums;
         sums.resize(std::max<size_t>(sums.size(), rows * PANEL));
@@ -260,8 +274,10 @@ struct Team {
             const long stride = direct ? map.outputs : PANEL;
             for (long begin = 0; begin < depth; begin += block)
                 for (long row = 0; row < rows; row += TILE) {
-                    multiply(map, x, row, rows, number, {begin, std::min(begin + block, depth)}, to + row * stride, stride);
-                    if (begin + block < depth) continue;
+                    const bool last = begin + block >= depth, done = last && number + 1 == own.last;
+                    const Share part{begin, std::min(begin + block, depth)};
+                    multiply(map, x, row, rows, number, part, to + row * stride, stride, done ? 0 : fetching);
+                    if (!last) continue;
                     for (long r = row; r < std::min(row + TILE, rows); r++) {
                         float *line = y + r * map.outputs + first, *found = to + r * stride;
                         if (activation != NONE) activate(found, width, activation);
@@ -280,32 +296,33 @@ struct Team {
         wait();
     }
 
-    // A tile of these rows, from `row` on, and a block of a panel; the first ones, if they are whole, fetch the next block.
-    void multiply(const Map& map, const float* x, long row, long rows, long number, Share block, float* y,
-                  long stride) const {
+    // A tile of these rows, from `row` on, and a block of a panel; so many of the first ones fetch the next block.
+    void multiply(const Map& map, const float* x, long row, long rows, long number, Share block, float* y, long stride,
+                  long fetching) const {
         constexpr long EACH = 4 * PANEL;  // bytes of an input, or of four in eight bits
         const long depth = map.bytes ? quantised.depth / 4 : map.inputs, size = (block.last - block.first) * EACH;
         const char* panel = (const char*)map.packed + (number * depth + block.first) * EACH;
-        const auto fetching = [&](auto tiles) {
+        const auto with = [&](auto tiles) {
             const Ahead<tiles> next{panel + size + row / TILE * (size / tiles)};
             multiply(map, x, row, rows, number, block, panel, y, stride, next);
         };
-        if (rows >= 4 * TILE && waits_for_few()) {
-            if (row < 4 * TILE) return fetching(std::integral_constant<long, 4>{});
-        } else if (rows >= 2 * TILE && row < 2 * TILE) {
-            return fetching(std::integral_constant<long, 2>{});
+        switch (row < fetching * TILE ? fetching : 0) {
+            case 1: return with(std::integral_constant<long, 1>{});
+            case 2: return with(std::integral_constant<long, 2>{});
+            case 3: return with(std::integral_constant<long, 3>{});
+            case 4: return with(std::integral_constant<long, 4>{});
+            default: return multiply(map, x, row, rows, number, block, panel, y, stride, Nothing{});
         }
-        multiply(map, x, row, rows, number, block, panel, y, stride, Nothing{});
     }
 
     template <typename Coming>
-    void multiply(const Map& map, const float* x, long row, long rows, long number, Share block, const void* panel, float* y,
-                  long stride, Coming ahead) const {
+    void multiply(const Map& map, const float* x, long row, long rows, long number, Share block, const void* panel,
+                  float* y, long stride, Coming ahead) const {
         const float* bias = map.bias ? map.bias + number * PANEL : nullptr;
         const long count = std::min(TILE, rows - row), inputs = map.inputs, begin = block.first;
         if (!map.bytes)
-            return tiles<Single>(count, x + row * inputs + begin, inputs, 1L, block.last - begin, (const float*)panel, PANEL,
-                                 begin ? y : bias, begin ? stride : 0L, y, stride, ahead);
+            return tiles<Single>(count, x + row * inputs + begin, inputs, 1L, block.last - begin, (const float*)panel,
+                                 PANEL, begin ? y : bias, begin ? stride : 0L, y, stride, ahead);
 #if HAS_BYTES
         const int8_t* from = quantised.numbers.data() + row * quantised.depth;
         const float *scales = quantised.scales.data() + row, *scale = map.scale + number * PANEL;
