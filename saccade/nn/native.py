@@ -1,8 +1,8 @@
 """The processor's own code: `cpp/native.cpp`, compiled on the machine where it runs and kept there for the next time.
 
-Compiling takes four to nine seconds, once. Where there is no compiler, or it fails, or SACCADE_NATIVE=0 is set, everything
-is computed by torch instead; SACCADE_NATIVE=x86-64-v3, or another name that the compiler knows, makes code for that
-processor in place of the one at hand. Numbers are torch's, and so are the threads.
+Compiling takes four to nine seconds, once. Where there is no compiler, or it fails, or SACCADE_NATIVE=0 is set,
+everything is computed by torch instead; SACCADE_NATIVE=x86-64-v3, or another name that the compiler knows, makes code
+for that processor in place of the one at hand. Numbers are torch's, and so are the threads.
 """
 
 from __future__ import annotations
