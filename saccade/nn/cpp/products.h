@@ -242,12 +242,24 @@ struct Team {
     void apply(const Map& map, const float* x, float* y, long rows, int64_t activation = NONE,
                const float* add = nullptr, const float* times = nullptr) const {
         constexpr long ROWS = 64 * TILE;
-        const auto from = [](const float* all, long first) { return all ? all + first : nullptr; };
         for (long row = 0; row < rows; row += ROWS) {
             const long first = row * map.outputs;
             apply_to(map, x + row * map.inputs, y + first, std::min(ROWS, rows - row), activation, from(add, first),
                      from(times, first));
         }
+    }
+
+    static const float* from(const float* all, long first) { return all ? all + first : nullptr; }
+
+    // y = phi(found) + add, or phi(found) times: what is left to do of a row and a panel; found may be y itself.
+    static void finish(float* found, long width, int64_t activation, const float* add, const float* times, float* y) {
+        if (activation != NONE) activate(found, width, activation);
+        if (add)
+            for (long i = 0; i < width; i++) y[i] = add[i] + found[i];
+        else if (times)
+            for (long i = 0; i < width; i++) y[i] = times[i] * found[i];
+        else if (found != y)
+            memcpy(y, found, width * sizeof(float));
     }
 
     // In float32 a panel of many inputs is taken block by block, each for all rows: what a tile reads, and what comes next,
@@ -279,17 +291,8 @@ struct Team {
                     multiply(map, x, row, rows, number, part, to + row * stride, stride, done ? 0 : fetching);
                     if (!last) continue;
                     for (long r = row; r < std::min(row + TILE, rows); r++) {
-                        float *line = y + r * map.outputs + first, *found = to + r * stride;
-                        if (activation != NONE) activate(found, width, activation);
-                        if (add) {
-                            const float* more = add + r * map.outputs + first;
-                            for (long i = 0; i < width; i++) line[i] = more[i] + found[i];
-                        } else if (times) {
-                            const float* factor = times + r * map.outputs + first;
-                            for (long i = 0; i < width; i++) line[i] = factor[i] * found[i];
-                        } else if (!direct) {
-                            memcpy(line, found, width * sizeof(float));
-                        }
+                        const long line = r * map.outputs + first;
+                        finish(to + r * stride, width, activation, from(add, line), from(times, line), y + line);
                     }
                 }
         }
