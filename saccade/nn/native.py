@@ -109,6 +109,7 @@ def _declared(made: ctypes.CDLL) -> ctypes.CDLL:
     counting = "panel", "lanes", "has_bytes", "has_pairs", "levels", "transformer_step", "transformer_stretch"
     for name in counting:
         getattr(made, name).restype = ctypes.c_int64
+    made.depth_in_bytes.argtypes, made.depth_in_bytes.restype = [ctypes.c_int64], ctypes.c_int64
     for name in ("pack_floats", "pack_bytes"):
         getattr(made, name).argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
     made.apply.argtypes = [*[ctypes.c_void_p] * 3, ctypes.c_int64, ctypes.c_int64]
@@ -147,7 +148,7 @@ class NativeLinear:
             scale = (weight.abs().amax(1) / 127).clamp(min=1e-30)
             numbers = (weight / scale[:, None]).round().to(torch.int8)
             self.scale = _padded(scale, panels * made.panel())
-            self.packed = BLOCKS.room(panels * made.panel() * -(-inputs // 4) * 4, torch.uint8)
+            self.packed = BLOCKS.room(panels * made.panel() * made.depth_in_bytes(inputs), torch.uint8)
             made.pack_bytes(numbers.data_ptr(), self.packed.data_ptr(), outputs, inputs)
         else:
             self.packed = BLOCKS.room(panels * made.panel() * inputs, torch.float32)

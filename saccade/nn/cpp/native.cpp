@@ -25,8 +25,10 @@ void pack_floats(const float* table, float* packed, int64_t outputs, int64_t inp
                 packed[first * inputs + i * PANEL + c] = first + c < outputs ? table[(first + c) * inputs + i] : 0.0f;
 }
 
+int64_t depth_in_bytes(int64_t inputs) { return padded(inputs, MatrixUnit::WHOLE); }
+
 void pack_bytes(const int8_t* table, uint8_t* packed, int64_t outputs, int64_t inputs) {
-    const long depth = padded(inputs, 4);
+    const long depth = depth_in_bytes(inputs);
     for (long first = 0; first < outputs; first += PANEL)
         for (long i = 0; i < depth; i++)
             for (long c = 0; c < PANEL; c++) {

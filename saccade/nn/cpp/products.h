@@ -1,15 +1,11 @@
 // y = phi(W x + b) of few rows, by a team of threads.
 //
 // A table W (outputs x inputs) is cut into panels of PANEL outputs, which lie in memory as they are multiplied: input by
-// input (in eight bits, four inputs at a time). A tile of a few rows and one panel is kept in registers.
+// input (in eight bits, four inputs at a time).
 #pragma once
 
-#include <type_traits>
-
+#include "bytes.h"
 #include "threads.h"
-#include "vectors.h"
-
-constexpr long TILE = 6;  // rows of a tile: with more, their sums would not fit into the registers
 
 struct Map {
     int64_t inputs, outputs;
@@ -20,8 +16,6 @@ struct Map {
 };
 
 enum Activation : int64_t { NONE, RELU, GELU, GELU_TANH, SILU, SIGMOID };
-
-static long padded(long number, long to) { return (number + to - 1) / to * to; }
 
 static void activate(float* x, long count, int64_t activation) {
     switch (activation) {
@@ -45,178 +39,6 @@ static void activate(float* x, long count, int64_t activation) {
             break;
     }
 }
-
-// Numbers as tiles take them, 32 bits at a time: a float, or two in bfloat16, whose products are summed in one go.
-struct Single {
-    static constexpr long EACH = 1;
-    static float atom(float first, float) { return first; }
-    static Floats add(Floats sum, Floats weights, float x) { return multiply_add(weights, all_lanes(x), sum); }
-};
-
-// Memory that will be read soon, brought nearer piece by piece: otherwise it would wait while products are made. So many
-// tiles fetch a panel together.
-template <long tiles>
-struct Ahead {
-    static constexpr long PIECE = 4 * PANEL / tiles, LINE = 64;  // bytes: of what a tile reads for an input
-    const char* at;
-
-    void fetch() {
-        for (long line = 0; line < PIECE; line += LINE) __builtin_prefetch(at + line, 0, 2);
-        at += PIECE;
-    }
-};
-
-// Of the tiles of so many rows, how many fetch what comes. A core of Intel's waits for few lines at a time: all its tiles
-// share them, because many lines with every input would hold up the products. On AMD's two whole tiles do (docs/log.md).
-static long fetching_tiles(long rows, bool bytes) {
-#if defined(__x86_64__) || defined(__i386__)
-    static const bool waits_for_few = __builtin_cpu_is("intel");
-#else
-    constexpr bool waits_for_few = false;
-#endif
-    if (!waits_for_few) return rows < 2 * TILE ? 0 : 2;
-    return rows == 1 && !bytes ? 0 : std::min(padded(rows, TILE) / TILE, 4L);  // one row is read as fast as memory is
-}
-
-struct Nothing {
-    void fetch() {}
-};
-
-// y (rows, a panel or some parts of it) = x W: the next row of x is `row` away, its next input `next`, and that of the
-// panel `below`. What is at `start`, if anything, comes on top; its next row is `same` away, 0 for a bias.
-template <typename Kind, int rows, int parts, typename Coming = Nothing>
-static void tile(const float* x, long row, long next, long inputs, const float* panel, long below, const float* start,
-                 long same, float* y, long stride, Coming ahead = {}) {
-    Floats sum[rows][parts] = {};
-    for (long i = 0; i < inputs; i++, panel += below, x += next) {
-        ahead.fetch();
-        Floats weights[parts];
-        for (int part = 0; part < parts; part++) weights[part] = *(const Anywhere*)(panel + part * LANES);
-        for (int r = 0; r < rows; r++)
-            for (int part = 0; part < parts; part++) sum[r][part] = Kind::add(sum[r][part], weights[part], x[r * row]);
-    }
-    if (start)
-#pragma GCC unroll 6
-        for (int r = 0; r < rows; r++)
-            for (int part = 0; part < parts; part++) sum[r][part] += *(const Anywhere*)(start + r * same + part * LANES);
-#pragma GCC unroll 6
-    for (int r = 0; r < rows; r++)
-        for (int part = 0; part < parts; part++) *(Anywhere*)(y + r * stride + part * LANES) = sum[r][part];
-}
-
-// `each` with the number of rows of a tile as a constant.
-template <typename Each>
-__attribute__((always_inline)) static inline void with_rows(long rows, Each each) {
-    switch (rows) {
-        case 1: return each(std::integral_constant<int, 1>{});
-        case 2: return each(std::integral_constant<int, 2>{});
-        case 3: return each(std::integral_constant<int, 3>{});
-        case 4: return each(std::integral_constant<int, 4>{});
-        case 5: return each(std::integral_constant<int, 5>{});
-        default: return each(std::integral_constant<int, TILE>{});
-    }
-}
-
-template <typename Kind, int parts = PARTS, typename... Rest>
-static void tiles(long rows, Rest... rest) {
-    with_rows(rows, [&](auto number) { tile<Kind, number, parts>(rest...); });
-}
-
-// y (rows, width) = x W, or more of it, over a width of whole vectors.
-static void multiply(long rows, const float* x, long row, long next, long inputs, const float* table, long below, float* y,
-                     long stride, long width, bool more = false) {
-    for (long r = 0; r < rows; r += TILE)
-        for (long first = 0; first < width; first += PANEL) {
-            const long count = std::min(TILE, rows - r);
-            float* to = y + r * stride + first;
-            const float* start = more ? to : nullptr;
-            const auto parts = [&](auto number) {
-                tiles<Single, number>(count, x + r * row, row, next, inputs, table + first, below, start, stride, to,
-                                      stride);
-            };
-            switch (std::min(PARTS, (width - first) / LANES)) {
-                case 1: parts(std::integral_constant<int, 1>{}); break;
-                case 2: parts(std::integral_constant<int, 2>{}); break;
-                case 3: parts(std::integral_constant<int, 3>{}); break;
-                default: parts(std::integral_constant<int, PARTS>{});
-            }
-        }
-}
-
-// Columns as rows, padded with zeros: x (cells, width), every `stride` -> (width, across).
-static void turn_over(const float* x, long stride, long cells, long width, float* to, long across) {
-    for (long i = 0; i < width; i++) {
-        for (long cell = 0; cell < cells; cell++) to[i * across + cell] = x[cell * stride + i];
-        for (long cell = cells; cell < across; cell++) to[i * across + cell] = 0.0f;
-    }
-}
-
-#if HAS_BYTES
-// A panel in eight bits: y = s_o m (sum_i (W + 128) q - 128 sum_i q) + b, with the scale m and the sum of each row.
-template <int rows, typename Coming>
-static void tile(const int8_t* x, long depth, const float* scales, const int32_t* sums,
-                 const uint8_t* panel, const float* scale, const float* bias, float* y, long stride, Coming ahead) {
-    Ints sum[rows][PARTS];
-#pragma GCC unroll 6
-    for (int row = 0; row < rows; row++)
-        for (int part = 0; part < PARTS; part++) sum[row][part] = (Ints)(Words{} - 128 * sums[row]);
-    for (long i = 0; i < depth; i += 4, panel += 4 * PANEL) {
-        ahead.fetch();
-        Ints weights[PARTS];
-        for (int part = 0; part < PARTS; part++) weights[part] = load(panel + 4 * part * LANES);
-        for (int row = 0; row < rows; row++) {
-            int32_t inputs;
-            memcpy(&inputs, x + row * depth + i, 4);
-            for (int part = 0; part < PARTS; part++) sum[row][part] = add_products(sum[row][part], weights[part], inputs);
-        }
-    }
-    Floats factor[PARTS], more[PARTS] = {};
-    for (int part = 0; part < PARTS; part++) {
-        factor[part] = *(const Anywhere*)(scale + part * LANES);
-        if (bias) more[part] = *(const Anywhere*)(bias + part * LANES);
-    }
-#pragma GCC unroll 6
-    for (int row = 0; row < rows; row++)
-        for (int part = 0; part < PARTS; part++)
-            *(Anywhere*)(y + row * stride + part * LANES) =
-                multiply_add(as_floats(sum[row][part]) * all_lanes(scales[row]), factor[part], more[part]);
-}
-#endif
-
-// Rows in eight bits, each with a scale of its own.
-struct Quantised {
-    std::vector<int8_t> numbers;
-    std::vector<float> scales;
-    std::vector<int32_t> sums;
-    long depth;
-
-    void make_room(long rows, long inputs) {
-        numbers.resize(std::max<size_t>(numbers.size(), rows * padded(inputs, 4)));
-        scales.resize(std::max<size_t>(scales.size(), rows));
-        sums.resize(std::max<size_t>(sums.size(), rows));
-    }
-
-    void set(const float* x, long row, long inputs) {
-#if HAS_BYTES
-        const float* from = x + row * inputs;
-        int8_t* to = numbers.data() + row * depth;
-        int32_t bits = __builtin_bit_cast(int32_t, 1e-30f), sum = 0;
-#pragma omp simd reduction(max : bits)
-        for (long i = 0; i < inputs; i++)  // in the order of their bits positive numbers grow, and NaN is the largest
-            bits = std::max(bits, __builtin_bit_cast(int32_t, from[i]) & 0x7fffffff);
-        const float largest = __builtin_bit_cast(float, bits), factor = LEVELS / largest;
-#pragma omp simd reduction(+ : sum)
-        for (long i = 0; i < inputs; i++) {
-            const int8_t rounded = (int8_t)__builtin_bit_cast(int32_t, from[i] * factor + 12582912.0f);  // its last bits
-            to[i] = rounded;
-            sum += rounded;
-        }
-        for (long i = inputs; i < depth; i++) to[i] = 0;
-        sums[row] = sum;
-        scales[row] = largest / LEVELS;
-#endif
-    }
-};
 
 // The threads of a parallel region. They share out tables and heads, and rows, too, unless these are few: then each thread
 // has norms and numbers in eight bits of all rows in a room of its own, which is sooner done than waited for.
@@ -267,7 +89,7 @@ struct Team {
     void apply_to(const Map& map, const float* x, float* y, long rows, int64_t activation, const float* add,
                   const float* times) const {
         if (map.bytes) {
-            quantised.depth = padded(map.inputs, 4);  // the same from every thread
+            quantised.depth = padded(map.inputs, MatrixUnit::WHOLE);  // the same from every thread
             const Share own = of_rows(rows);
             for (long row = own.first; row < own.last; row++) quantised.set(x, row, map.inputs);
             wait_for_rows();
@@ -276,6 +98,8 @@ struct Team {
         const long panels = padded(map.outputs, PANEL) / PANEL, depth = map.bytes ? quantised.depth / 4 : map.inputs;
         const long block = map.bytes || depth < 2 * BLOCK ? depth : BLOCK;
         const long fetching = fetching_tiles(rows, map.bytes);
+        const MatrixUnit unit(map.bytes && rows >= MatrixUnit::LEAST);
+        const long high = unit.used ? MatrixUnit::MOST : TILE;
         const Share own = of(panels);
         thread_local std::vector<float> sums;
         sums.resize(std::max<size_t>(sums.size(), rows * PANEL));
@@ -285,18 +109,58 @@ struct Team {
             float* const to = direct ? y + first : sums.data();
             const long stride = direct ? map.outputs : PANEL;
             for (long begin = 0; begin < depth; begin += block)
-                for (long row = 0; row < rows; row += TILE) {
+                for (long row = 0; row < rows; row += high) {
                     const bool last = begin + block >= depth, done = last && number + 1 == own.last;
                     const Share part{begin, std::min(begin + block, depth)};
-                    multiply(map, x, row, rows, number, part, to + row * stride, stride, done ? 0 : fetching);
+                    if (unit.used)
+                        multiply_by_unit(map, row, rows, number, to + row * stride, stride, !done);
+                    else
+                        multiply(map, x, row, rows, number, part, to + row * stride, stride, done ? 0 : fetching);
                     if (!last) continue;
-                    for (long r = row; r < std::min(row + TILE, rows); r++) {
+                    for (long r = row; r < std::min(row + high, rows); r++) {
                         const long line = r * map.outputs + first;
                         finish(to + r * stride, width, activation, from(add, line), from(times, line), y + line);
                     }
                 }
         }
         wait();
+    }
+
+    // As many of these rows as the matrix unit takes, from `row` on, and a panel; all such parts share in fetching the
+    // next one.
+    void multiply_by_unit(const Map& map, long row, long rows, long number, float* y, long stride, bool fetching) const {
+#if HAS_BYTES
+        constexpr long MOST = MatrixUnit::MOST, PAIR = 2;  // vectors at a time
+        constexpr long LINES = PANEL;                      // of a cache in 64 inputs of a panel
+        const long depth = quantised.depth, count = std::min(MOST, rows - row), across = MatrixUnit::across(count);
+        const long rest = rows % MOST, parts = rows / MOST * 2 + (rest ? PANEL / MatrixUnit::across(rest) : 0);
+        const long lines = fetching ? (LINES + parts - 1) / parts : 0, panel = PANEL * depth;
+        const uint8_t* weights = (const uint8_t*)map.packed + number * panel;
+        alignas(64) int32_t sums[MOST * MOST];
+        static constexpr float none[PAIR * LANES] = {};
+        const float* scales = quantised.scales.data() + row;
+        const int32_t* of_rows = quantised.sums.data() + row;
+        for (long first = 0; first < PANEL; first += across) {
+            const long part = row / MOST * 2 + first / across;
+            const char* ahead = (const char*)weights + panel + part * lines * depth;
+            MatrixUnit::sum(count, quantised.at(row), depth, weights + 4 * first, sums, ahead, lines);
+            for (long o = 0; o < across; o += PAIR * LANES) {
+                const float* scale = map.scale + number * PANEL + first + o;
+                const float* bias = map.bias ? map.bias + number * PANEL + first + o : none;
+                Floats factor[PAIR], more[PAIR];
+                for (int v = 0; v < PAIR; v++) {
+                    factor[v] = *(const Anywhere*)(scale + v * LANES);
+                    more[v] = *(const Anywhere*)(bias + v * LANES);
+                }
+                for (long r = 0; r < count; r++)
+                    for (int v = 0; v < PAIR; v++) {
+                        const Words sum = (Words)load(sums + r * across + o + v * LANES) - 128 * of_rows[r];
+                        *(Anywhere*)(y + r * stride + first + o + v * LANES) =
+                            scaled((Ints)sum, scales[r], factor[v], more[v]);
+                    }
+            }
+        }
+#endif
     }
 
     // A tile of these rows, from `row` on, and a block of a panel; so many of the first ones fetch the next block.
@@ -327,7 +191,7 @@ struct Team {
             return tiles<Single>(count, x + row * inputs + begin, inputs, 1L, block.last - begin, (const float*)panel,
                                  PANEL, begin ? y : bias, begin ? stride : 0L, y, stride, ahead);
 #if HAS_BYTES
-        const int8_t* from = quantised.numbers.data() + row * quantised.depth;
+        const int8_t* from = quantised.at(row);
         const float *scales = quantised.scales.data() + row, *scale = map.scale + number * PANEL;
         const int32_t* sums = quantised.sums.data() + row;
         with_rows(count, [&](auto its) {
