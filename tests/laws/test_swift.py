@@ -104,7 +104,7 @@ def test_a_wide_model_says_what_it_said(name: str) -> None:
     fast, source, target = packed(plain), tokens(31, 7, seed=5), tokens(31, 6, seed=3)
     for count in (1, 5, 31):
         said, expected = fast(source[:count], None, target[:count]), plain(source[:count], None, target[:count])
-        torch.testing.assert_close(said, expected, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(said, expected, atol=3e-5, rtol=1e-5)  # sums of 1,300 products
 
 
 @pytest.mark.parametrize("name", [name for name in SEQUENCE_MODELS if name.startswith("transformer")])

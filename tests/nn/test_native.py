@@ -317,8 +317,9 @@ def test_probabilities_can_be_written_to_though_logits_could_not() -> None:
     assert logits.isfinite().all()
 
 
-def test_a_nan_is_larger_than_all_and_nothing_is_as_good_as_nothing() -> None:
-    x = drawn(2, 200)
+@pytest.mark.parametrize("words", [200, 5000])
+def test_a_nan_is_larger_than_all_and_nothing_is_as_good_as_nothing(words: int) -> None:
+    x = drawn(2, words)
     x[0, 150] = torch.nan
     x[1] = -torch.inf
     found = continuations(x, [0.0, 0.0], 1, each=2, count=2)
@@ -326,6 +327,21 @@ def test_a_nan_is_larger_than_all_and_nothing_is_as_good_as_nothing() -> None:
     assert list(found.score[2:]) == [-torch.inf] * 2 and list(found.word[2:]) == [0, 1]
     beam = continuations(x.flip(0), [0.0, -9.0], 2, each=2, count=2)
     assert list(beam.row) == [1, 1] and beam.word[0] == 150
+
+
+@pytest.mark.parametrize("few", [1, 7, 8, 9])
+@pytest.mark.parametrize("infinite", [0, 2])
+def test_where_few_words_may_follow_they_come_before_those_that_may_not(few: int, infinite: int) -> None:
+    """As many as are asked for, more, or fewer, all in the same lane of vectors or not."""
+    for apart in (64, 61):
+        x = torch.full((1, 3000), -torch.inf, dtype=torch.float32)
+        place = 5 + apart * torch.arange(few)
+        x[0, place] = drawn(few)
+        x[0, place[:infinite]] = torch.inf
+        order = x.sort(stable=True, dim=-1, descending=True)
+        found = continuations(x, [0.0], 1, each=8, count=8)
+        assert list(found.word) == order.indices[0, :8].tolist()
+        assert list(found.score) == order.values[0, :8].tolist()
 
 
 def test_without_our_own_code_torch_answers(monkeypatch: pytest.MonkeyPatch) -> None:

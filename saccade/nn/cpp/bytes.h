@@ -10,10 +10,12 @@ static inline Floats scaled(Ints sum, float row, Floats factor, Floats more) {
     return multiply_add(as_floats(sum) * all_lanes(row), factor, more);
 }
 
-// A panel in eight bits: y = s_o m (sum_i (W + 128) q - 128 sum_i q) + b, with the scale m and the sum of each row.
+// A panel in eight bits: y = s_o m (sum_i (W + 128) q - 128 sum_i q) + b, with the scale m and the sum of each row; and no
+// less than `least`.
 template <int rows, typename Coming>
 static void tile(const int8_t* x, long depth, const float* scales, const int32_t* sums,
-                 const uint8_t* panel, const float* scale, const float* bias, float* y, long stride, Coming ahead) {
+                 const uint8_t* panel, const float* scale, const float* bias, float* y, long stride, Coming ahead,
+                 float least) {
     Ints sum[rows][PARTS];
 #pragma GCC unroll 6
     for (int row = 0; row < rows; row++)
@@ -36,7 +38,31 @@ static void tile(const int8_t* x, long depth, const float* scales, const int32_t
 #pragma GCC unroll 6
     for (int row = 0; row < rows; row++)
         for (int part = 0; part < PARTS; part++)
-            *(Anywhere*)(y + row * stride + part * LANES) = scaled(sum[row][part], scales[row], factor[part], more[part]);
+            *(Anywhere*)(y + row * stride + part * LANES) =
+                no_less_than(scaled(sum[row][part], scales[row], factor[part], more[part]), all_lanes(least));
+}
+
+// What is the largest level of a row: its largest number.
+static float largest_size(const float* x, long count) {
+    int32_t bits = __builtin_bit_cast(int32_t, 1e-30f);
+#pragma omp simd reduction(max : bits)
+    for (long i = 0; i < count; i++)  // in the order of their bits positive numbers grow, and NaN is the largest
+        bits = std::max(bits, __builtin_bit_cast(int32_t, x[i]) & 0x7fffffff);
+    return __builtin_bit_cast(float, bits);
+}
+
+constexpr float ROUNDED = 12582912.0f;  // a number of this size has no fractions: its last bits are what was added
+
+// |x - x'|, of a row and of what eight bits make of it.
+static float rounded_off(const float* x, long count) {
+    const float largest = largest_size(x, count), factor = LEVELS / largest, scale = largest / LEVELS;
+    float square = 0.0f;
+#pragma omp simd reduction(+ : square)
+    for (long i = 0; i < count; i++) {
+        const float off = x[i] - (x[i] * factor + ROUNDED - ROUNDED) * scale;
+        square += off * off;
+    }
+    return sqrtf(square);
 }
 #endif
 
@@ -63,14 +89,11 @@ struct Quantised {
 #if HAS_BYTES
         const float* from = x + row * inputs;
         int8_t* to = at(row);
-        int32_t bits = __builtin_bit_cast(int32_t, 1e-30f), sum = 0;
-#pragma omp simd reduction(max : bits)
-        for (long i = 0; i < inputs; i++)  // in the order of their bits positive numbers grow, and NaN is the largest
-            bits = std::max(bits, __builtin_bit_cast(int32_t, from[i]) & 0x7fffffff);
-        const float largest = __builtin_bit_cast(float, bits), factor = LEVELS / largest;
+        const float largest = largest_size(from, inputs), factor = LEVELS / largest;
+        int32_t sum = 0;
 #pragma omp simd reduction(+ : sum)
         for (long i = 0; i < inputs; i++) {
-            const int8_t rounded = (int8_t)__builtin_bit_cast(int32_t, from[i] * factor + 12582912.0f);  // its last bits
+            const int8_t rounded = (int8_t)__builtin_bit_cast(int32_t, from[i] * factor + ROUNDED);
             to[i] = rounded;
             sum += rounded;
         }

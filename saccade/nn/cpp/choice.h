@@ -11,20 +11,34 @@ static bool before(Number a, Number b) {
 
 // The `count` largest of a row, each less `shift`, largest first and of equals the first.
 static void largest(const float* line, float shift, long width, long count, float* best, int64_t* place) {
-    long found = 0;
+    long found = 0, i = 0;
+    float least = NAN;  // only what is more may be among them; more than NaN is everything
     const auto offer = [&](long i) {
         const float number = line[i] - shift;
         if (found == count && !before(number, best[count - 1])) return;
         long at = found < count ? found++ : count - 1;
         for (; at > 0 && before(number, best[at - 1]); at--) best[at] = best[at - 1], place[at] = place[at - 1];
         best[at] = number, place[at] = i;
+        if (found == count) least = best[count - 1];
     };
     const Floats less = all_lanes(shift);
-    long i = 0;
-    for (; i < std::min<long>(count, width); i++) offer(i);
-    for (; i + LANES <= width; i += LANES)  // few are larger than what was found
-        for (uint32_t bits = above(*(const Anywhere*)(line + i) - less, best[count - 1]); bits; bits &= bits - 1)
-            offer(i + __builtin_ctz(bits));
+    const auto above_least = [&](long from) { return above(*(const Anywhere*)(line + from) - less, least); };
+    const auto offer_lanes = [&](long from) {
+        for (uint32_t bits = above_least(from); bits; bits &= bits - 1) offer(from + __builtin_ctz(bits));
+    };
+    constexpr long MANY = ABREAST * LANES;
+    if (count <= LANES && width >= LANES * MANY) {  // as many are no less than the last of the best that lanes have
+        float highest[LANES];
+        highest_of_lanes(line, width, highest);
+        largest(highest, shift, LANES, count, best, place);
+        if (std::isfinite(best[count - 1])) least = std::nextafter(best[count - 1], -INFINITY);
+    }
+    for (; i + MANY <= width; i += MANY) {  // few are
+        uint32_t any = 0;
+        for (long v = 0; v < ABREAST; v++) any |= above_least(i + v * LANES);
+        for (long v = 0; any && v < ABREAST; v++) offer_lanes(i + v * LANES);
+    }
+    for (; i + LANES <= width; i += LANES) offer_lanes(i);
     for (; i < width; i++) offer(i);
 }
 
@@ -47,6 +61,11 @@ struct Choice {
     // The first half, of one row: log-probabilities, or logits with the logarithm of their sum.
     void look_at(const float* logits, float log_sum, long words, long row) {
         largest(logits, log_sum, words, each, best.data() + row * each, place.data() + row * each);
+    }
+
+    // The same where nobody asks how probable words are and `each` is one: the best has 0, and what is no number stays none.
+    void take(long word, float logit, long row) {
+        place[row] = word, best[row] = logit == -INFINITY ? logit : logit - logit;
     }
 
     // The second half, of one sentence whose rows have been looked at; best first and of equals the first.

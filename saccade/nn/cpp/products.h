@@ -84,8 +84,6 @@ struct Team {
             memcpy(y, found, width * sizeof(float));
     }
 
-    // In float32 a panel of many inputs is taken block by block, each for all rows: what a tile reads, and what comes next,
-    // then stay in the second cache.
     void apply_to(const Map& map, const float* x, float* y, long rows, int64_t activation, const float* add,
                   const float* times) const {
         if (map.bytes) {
@@ -94,10 +92,11 @@ struct Team {
             for (long row = own.first; row < own.last; row++) quantised.set(x, row, map.inputs);
             wait_for_rows();
         }
-        constexpr long BLOCK = 512;
         const long panels = padded(map.outputs, PANEL) / PANEL, depth = map.bytes ? quantised.depth / 4 : map.inputs;
-        const long block = map.bytes || depth < 2 * BLOCK ? depth : BLOCK;
+        const long block = map.bytes ? depth : block_of(depth);
         const long fetching = fetching_tiles(rows, map.bytes);
+        const bool rectified = activation == RELU;  // by the tiles: nothing is left to do
+        if (rectified) activation = NONE;
         const MatrixUnit unit(map.bytes && rows >= MatrixUnit::LEAST);
         const long high = unit.used ? MatrixUnit::MOST : TILE;
         const Share own = of(panels);
@@ -113,9 +112,10 @@ struct Team {
                     const bool last = begin + block >= depth, done = last && number + 1 == own.last;
                     const Share part{begin, std::min(begin + block, depth)};
                     if (unit.used)
-                        multiply_by_unit(map, row, rows, number, to + row * stride, stride, !done);
+                        multiply_by_unit(map, row, rows, number, to + row * stride, stride, !done, rectified);
                     else
-                        multiply(map, x, row, rows, number, part, to + row * stride, stride, done ? 0 : fetching);
+                        multiply(map, x, row, rows, number, part, to + row * stride, stride, done ? 0 : fetching,
+                                 last && rectified);
                     if (!last) continue;
                     for (long r = row; r < std::min(row + high, rows); r++) {
                         const long line = r * map.outputs + first;
@@ -128,7 +128,8 @@ struct Team {
 
     // As many of these rows as the matrix unit takes, from `row` on, and a panel; all such parts share in fetching the
     // next one.
-    void multiply_by_unit(const Map& map, long row, long rows, long number, float* y, long stride, bool fetching) const {
+    void multiply_by_unit(const Map& map, long row, long rows, long number, float* y, long stride, bool fetching,
+                          bool rectified) const {
 #if HAS_BYTES
         constexpr long MOST = MatrixUnit::MOST, PAIR = 2;  // vectors at a time
         constexpr long LINES = PANEL;                      // of a cache in 64 inputs of a panel
@@ -138,6 +139,7 @@ struct Team {
         const uint8_t* weights = (const uint8_t*)map.packed + number * panel;
         alignas(64) int32_t sums[MOST * MOST];
         static constexpr float none[PAIR * LANES] = {};
+        const Floats least = all_lanes(rectified ? 0.0f : -INFINITY);
         const float* scales = quantised.scales.data() + row;
         const int32_t* of_rows = quantised.sums.data() + row;
         for (long first = 0; first < PANEL; first += across) {
@@ -156,7 +158,7 @@ struct Team {
                     for (int v = 0; v < PAIR; v++) {
                         const Words sum = (Words)load(sums + r * across + o + v * LANES) - 128 * of_rows[r];
                         *(Anywhere*)(y + r * stride + first + o + v * LANES) =
-                            scaled((Ints)sum, scales[r], factor[v], more[v]);
+                            no_less_than(scaled((Ints)sum, scales[r], factor[v], more[v]), least);
                     }
             }
         }
@@ -165,37 +167,38 @@ struct Team {
 
     // A tile of these rows, from `row` on, and a block of a panel; so many of the first ones fetch the next block.
     void multiply(const Map& map, const float* x, long row, long rows, long number, Share block, float* y, long stride,
-                  long fetching) const {
+                  long fetching, bool rectified) const {
         constexpr long EACH = 4 * PANEL;  // bytes of an input, or of four in eight bits
         const long depth = map.bytes ? quantised.depth / 4 : map.inputs, size = (block.last - block.first) * EACH;
         const char* panel = (const char*)map.packed + (number * depth + block.first) * EACH;
         const auto with = [&](auto tiles) {
             const Ahead<tiles> next{panel + size + row / TILE * (size / tiles)};
-            multiply(map, x, row, rows, number, block, panel, y, stride, next);
+            multiply(map, x, row, rows, number, block, panel, y, stride, next, rectified);
         };
         switch (row < fetching * TILE ? fetching : 0) {
             case 1: return with(std::integral_constant<long, 1>{});
             case 2: return with(std::integral_constant<long, 2>{});
             case 3: return with(std::integral_constant<long, 3>{});
             case 4: return with(std::integral_constant<long, 4>{});
-            default: return multiply(map, x, row, rows, number, block, panel, y, stride, Nothing{});
+            default: return multiply(map, x, row, rows, number, block, panel, y, stride, Nothing{}, rectified);
         }
     }
 
     template <typename Coming>
     void multiply(const Map& map, const float* x, long row, long rows, long number, Share block, const void* panel,
-                  float* y, long stride, Coming ahead) const {
+                  float* y, long stride, Coming ahead, bool rectified) const {
         const float* bias = map.bias ? map.bias + number * PANEL : nullptr;
         const long count = std::min(TILE, rows - row), inputs = map.inputs, begin = block.first;
         if (!map.bytes)
             return tiles<Single>(count, x + row * inputs + begin, inputs, 1L, block.last - begin, (const float*)panel,
-                                 PANEL, begin ? y : bias, begin ? stride : 0L, y, stride, ahead);
+                                 PANEL, begin ? y : bias, begin ? stride : 0L, y, stride, ahead, rectified);
 #if HAS_BYTES
         const int8_t* from = quantised.at(row);
         const float *scales = quantised.scales.data() + row, *scale = map.scale + number * PANEL;
         const int32_t* sums = quantised.sums.data() + row;
         with_rows(count, [&](auto its) {
-            tile<its>(from, quantised.depth, scales, sums, (const uint8_t*)panel, scale, bias, y, stride, ahead);
+            tile<its>(from, quantised.depth, scales, sums, (const uint8_t*)panel, scale, bias, y, stride, ahead,
+                      rectified ? 0.0f : -INFINITY);
         });
 #endif
     }

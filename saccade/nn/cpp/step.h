@@ -55,9 +55,8 @@ static void embed(const Team& team, const Step& step) {
 
 // log sum exp x
 static float log_sum_of(const float* x, long width) {
-    float largest = -INFINITY, total = 0.0f;
-#pragma omp simd reduction(max : largest)
-    for (long i = 0; i < width; i++) largest = x[i] > largest ? x[i] : largest;
+    const float largest = largest_of(x, width);
+    float total = 0.0f;
 #pragma omp simd reduction(+ : total)
     for (long i = 0; i < width; i++) total += exponential(x[i] - largest);
     return largest + logf(total);
@@ -111,8 +110,8 @@ struct Part {
     }
 };
 
-// All blocks, up to the logits of what follows, where they are asked for.
-static void take(const Block* blocks, const Part& part, const Sight& sight) {
+// All blocks, up to the logits of what follows, where they are asked for. Where the states of the rows lie.
+static const float* take(const Block* blocks, const Part& part, const Sight& sight) {
     const Step& step = part.step;
     const Seen seen = sight.own ? sight.own.from(part.first_row) : Seen{};
     const Team& team = part.team;
@@ -151,11 +150,14 @@ static void take(const Block* blocks, const Part& part, const Sight& sight) {
     }
     if (step.predict) {
         team.apply(*step.predict, now, step.log_p, rows);
-    } else if (now != x) {
+        return now;
+    }
+    if (now != x) {
         team.wait();  // somebody may still read x for a norm
         const Share its = team.of(rows * step.width);
         std::copy(now + its.first, now + its.last, x + its.first);
     }
+    return x;
 }
 
 // The same step for some of its sentences.

@@ -7,9 +7,20 @@
 
 #include "vectors.h"
 
+#if defined(__x86_64__) || defined(__i386__)
+#include <cpuid.h>
+#endif
+
 constexpr long TILE = 6;  // rows of a tile: with more, their sums would not fit into the registers
 
 static long padded(long number, long to) { return (number + to - 1) / to * to; }
+
+// In float32 a panel of many inputs is taken block by block, each for all rows: what a tile reads, and what comes next, then
+// stay in the second cache.
+static long block_of(long inputs) {
+    constexpr long BLOCK = 512;
+    return inputs < 2 * BLOCK ? inputs : BLOCK;
+}
 
 // Numbers as tiles take them, 32 bits at a time: a float, or two in bfloat16, whose products are summed in one go.
 struct Single {
@@ -31,15 +42,23 @@ struct Ahead {
     }
 };
 
-// Of the tiles of so many rows, how many fetch what comes. A core of Intel's waits for few lines at a time: all its tiles
-// share them, because many lines with every input would hold up the products. On AMD's two whole tiles do (docs/log.md).
-static long fetching_tiles(long rows, bool bytes) {
+// Whether two whole tiles fetch what comes sooner than several that share in it: so it is on AMD's cores up to Zen 4. Later
+// ones, and Intel's, wait for few lines at a time, and many lines with every input would hold up the products (docs/log.md).
+static bool two_tiles_fetch() {
 #if defined(__x86_64__) || defined(__i386__)
-    static const bool waits_for_few = __builtin_cpu_is("intel");
+    constexpr unsigned ZEN_4 = 0x19;  // the family of Zen 3, too
+    unsigned signature = 0, unused;
+    if (!__builtin_cpu_is("amd") || !__get_cpuid(1, &signature, &unused, &unused, &unused)) return false;
+    return (signature >> 8 & 0xf) + (signature >> 20 & 0xff) <= ZEN_4;
 #else
-    constexpr bool waits_for_few = false;
+    return true;
 #endif
-    if (!waits_for_few) return rows < 2 * TILE ? 0 : 2;
+}
+
+// Of the tiles of so many rows, how many fetch what comes.
+static long fetching_tiles(long rows, bool bytes) {
+    static const bool two = two_tiles_fetch();
+    if (two) return rows < 2 * TILE ? 0 : 2;
     return rows == 1 && !bytes ? 0 : std::min(padded(rows, TILE) / TILE, 4L);  // one row is read as fast as memory is
 }
 
@@ -48,10 +67,11 @@ struct Nothing {
 };
 
 // y (rows, a panel or some parts of it) = x W: the next row of x is `row` away, its next input `next`, and that of the
-// panel `below`. What is at `start`, if anything, comes on top; its next row is `same` away, 0 for a bias.
+// panel `below`. What is at `start`, if anything, comes on top; its next row is `same` away, 0 for a bias. What is less than
+// nothing becomes it where that is asked for.
 template <typename Kind, int rows, int parts, typename Coming = Nothing>
 static void tile(const float* x, long row, long next, long inputs, const float* panel, long below, const float* start,
-                 long same, float* y, long stride, Coming ahead = {}) {
+                 long same, float* y, long stride, Coming ahead = {}, bool rectified = false) {
     Floats sum[rows][parts] = {};
     for (long i = 0; i < inputs; i++, panel += below, x += next) {
         ahead.fetch();
@@ -64,6 +84,10 @@ static void tile(const float* x, long row, long next, long inputs, const float* 
 #pragma GCC unroll 6
         for (int r = 0; r < rows; r++)
             for (int part = 0; part < parts; part++) sum[r][part] += *(const Anywhere*)(start + r * same + part * LANES);
+    if (rectified)
+#pragma GCC unroll 6
+        for (int r = 0; r < rows; r++)
+            for (int part = 0; part < parts; part++) sum[r][part] = no_less_than(sum[r][part], Floats{});
 #pragma GCC unroll 6
     for (int r = 0; r < rows; r++)
         for (int part = 0; part < parts; part++) *(Anywhere*)(y + r * stride + part * LANES) = sum[r][part];

@@ -46,6 +46,17 @@ static inline Floats multiply_add(Floats a, Floats b, Floats c) {
 #endif
 }
 
+// x, or `least` where x is less; a NaN stays one.
+static inline Floats no_less_than(Floats x, Floats least) {
+#if defined(__AVX512F__)
+    return (Floats)_mm512_max_ps((__m512)least, (__m512)x);
+#elif defined(__AVX__)
+    return (Floats)_mm256_max_ps((__m256)least, (__m256)x);
+#else
+    return x < least ? least : x;
+#endif
+}
+
 // The largest of all lanes.
 static inline float largest_of(Floats x) {
 #if defined(__AVX512F__)
@@ -57,6 +68,30 @@ static inline float largest_of(Floats x) {
 #else
     return std::max(std::max(x[0], x[1]), std::max(x[2], x[3]));
 #endif
+}
+
+constexpr long ABREAST = 4;  // vectors at a time, where each would have to wait for the one before
+
+// The largest that each lane has of whole vectors; NaN is none.
+static void highest_of_lanes(const float* x, long count, float* highest) {
+    Floats found[ABREAST];
+    for (Floats& each : found) each = all_lanes(-INFINITY);
+    const auto look_at = [&](Floats& each, Floats now) { each = now > each ? now : each; };
+    long i = 0;
+    for (; i + ABREAST * LANES <= count; i += ABREAST * LANES)
+        for (long v = 0; v < ABREAST; v++) look_at(found[v], *(const Anywhere*)(x + i + v * LANES));
+    for (; i + LANES <= count; i += LANES) look_at(found[0], *(const Anywhere*)(x + i));
+    for (long v = 1; v < ABREAST; v++) look_at(found[0], found[v]);
+    *(Anywhere*)highest = found[0];
+}
+
+// The largest of so many numbers; NaN is none.
+static float largest_of(const float* x, long count) {
+    float highest[LANES], found = -INFINITY;
+    highest_of_lanes(x, count, highest);
+    for (float each : highest) found = std::max(found, each);
+    for (long i = count / LANES * LANES; i < count; i++) found = x[i] > found ? x[i] : found;
+    return found;
 }
 
 // A bit for each lane that is more than `least`, or NaN.
