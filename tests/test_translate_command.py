@@ -45,6 +45,21 @@ def test_every_sentence_of_a_line_is_translated_unless_it_is_wanted_whole(saccad
     assert pairs[-1][0] >= 5  # of the last sentence
 
 
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_without_a_beam_translations_are_the_same_whether_their_scores_are_asked_for_or_not(
+    saccade,  # noqa: F811
+    precision: str,
+) -> None:
+    greedy = ("translate", *LINES, " ".join(LINES), "--beam", "1", "--precision", precision)
+    code, out, _ = saccade(*greedy)
+    scored = [line.split("\t") for line in saccade(*greedy, "--scores")[1].splitlines()]
+    told = [json.loads(line)["translations"][0] for line in saccade(*greedy, "--json")[1].splitlines()]
+    assert code == 0 and len(scored) == len(told) == 4
+    assert out.splitlines() == [text for _, _, text in scored] == [each["text"] for each in told]
+    assert all(float(score) < 0 for score, _, _ in scored)
+    assert [float(score) for score, _, _ in scored] == pytest.approx([each["score"] for each in told], abs=1e-4)
+
+
 @pytest.mark.parametrize(
     ("text", "sentences"),
     [

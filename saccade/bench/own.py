@@ -69,7 +69,7 @@ def _pieces(predictor: Predictor) -> Any:
 def _translatable(predictor: Predictor, source: Path, lines: int) -> list[str]:
     """The first lines that are neither blank nor refused."""
     texts = list(islice((line for line in read_lines(source) if line.strip()), lines))
-    found = predictor.predict(texts, Greedy()) if texts else []
+    found = predictor.predict(texts, Greedy(scored=False)) if texts else []
     kept = [text for text, each in zip(texts, found, strict=True) if each.refusal is None]
     if not kept:
         raise SaccadeError(f"{source}: there is no line in it that can be translated")
@@ -94,7 +94,8 @@ def _parts(texts: list[str], at_once: int) -> list[list[str]]:
 
 def _ours(predictor: Predictor, threads: int) -> Callable[[list[str], int, int], Work]:
     def make(texts: list[str], at_once: int, beam: int) -> Work:
-        method, parts = Greedy() if beam == 1 else Beam(beam), _parts(texts, at_once)
+        method = Greedy(scored=False) if beam == 1 else Beam(beam)
+        parts = _parts(texts, at_once)
 
         def work() -> list[str]:
             return [each.text for part in parts for each in predictor.predict(part, method)]

@@ -207,7 +207,7 @@ def _ours(model: Any, tokens: int, threads: int) -> Make:
 
     def make(rows: list[list[int]], beam: int) -> Work:
         source = torch.tensor(rows)
-        method = Greedy() if beam == 1 else Beam(beam)
+        method = Greedy(scored=False) if beam == 1 else Beam(beam)  # no tool is asked for scores
 
         @torch.no_grad()
         def work() -> object:
@@ -254,8 +254,16 @@ def _going_on(model: Any, tokens: int, threads: int) -> Make:
         def work() -> object:
             past = prefilled(model, [row[:-1] for row in rows], tokens)
             start, rules = [row[-1] for row in rows], [never([END])]
-            limits = [tokens] * len(rows)
-            return search(model.step, past, start=start, end=END, limits=limits, rules=rules, stretch=model.stretch)
+            return search(
+                model.step,
+                past,
+                start=start,
+                end=END,
+                limits=[tokens] * len(rows),
+                method=Greedy(scored=False),
+                rules=rules,
+                stretch=model.stretch,
+            )
 
         return with_threads(threads, work)
 

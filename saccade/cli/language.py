@@ -67,7 +67,7 @@ def generate(
         found = predictor.generate(
             prompts,
             tokens=tokens,
-            method=drawn if temperature else Greedy(),
+            method=drawn if temperature else Greedy(scored=False),
             beyond=beyond,  # type: ignore[arg-type]
             stop=stop or (),
             no_repeat=no_repeat,

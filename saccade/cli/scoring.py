@@ -70,7 +70,7 @@ def evaluate(
     chosen = terminal.columns(columns, tables=not target)
     predictor = terminal.loaded(run, step, threads, settings or (), precision)
     chosen = _told_columns(predictor, chosen, source, target or ())
-    method = terminal.method(predictor, beam, 1)
+    method = terminal.method(predictor, beam, 1, scored=False)
     found = evaluate_files(predictor, source, target or (), method, columns=chosen)
     if output is not None:
         with lines_to(output) as write:
@@ -132,7 +132,7 @@ def compare(
         (one, other),
         source,
         target or (),
-        (terminal.method(one, beam, 1), terminal.method(other, beam, 1)),
+        (terminal.method(one, beam, 1, scored=False), terminal.method(other, beam, 1, scored=False)),
         columns=_told_columns(one, chosen, source, target or ()),
     )
     for run, score, answers in zip((first, second), (found.first, found.second), found.answers, strict=True):

@@ -131,15 +131,15 @@ def as_setting(key: str, value: object) -> str:
     return f"{key}={json.dumps(value, ensure_ascii=False)}"
 
 
-def method(predictor: Predictor, beam: int | None, n_best: int) -> Method | None:
-    """The beam that was asked for, or None for the recipe's own."""
+def method(predictor: Predictor, beam: int | None, n_best: int, *, scored: bool = True) -> Method | None:
+    """The beam that was asked for, or None for the recipe's own; without a beam nothing need be `scored`."""
     from saccade.decode import Beam, Greedy
 
+    settings = predictor.recipe.decode
+    if (beam or settings.beam) == n_best == 1:
+        return Greedy(scored)
     if beam is None and n_best == 1:
         return None
-    settings = predictor.recipe.decode
-    if beam == n_best == 1:
-        return Greedy()
     return Beam(max(beam or settings.beam, n_best), best=n_best, length_penalty=settings.length_penalty)
 
 

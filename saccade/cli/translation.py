@@ -132,7 +132,7 @@ def translate(
     found = translate_lines(
         translator,
         terminal.arriving(lines) if str(input_) == "-" else lines,
-        terminal.method(predictor, beam, n_best),
+        terminal.method(predictor, beam, n_best, scored=scores or as_json),
         split=split,
         batch_tokens=batch_tokens,
     )

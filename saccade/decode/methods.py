@@ -117,6 +117,10 @@ class Method(Protocol):
     def best(self) -> int: ...
 
     @property
+    def scored(self) -> bool:
+        """Whether it is asked how probable answers are."""
+
+    @property
     def ways(self) -> int | None:
         """How many of the best ways to go on are looked at in each sentence; None where the best are not all."""
 
@@ -129,8 +133,10 @@ class Method(Protocol):
 
 @dataclass(frozen=True)
 class Greedy:
-    """Always the most probable token."""
+    """Always the most probable token. It is sooner found where nobody asks how probable it is (`scored=False`): then
+    answers have no scores."""
 
+    scored: bool = True
     width: int = field(default=1, init=False)
     best: int = field(default=1, init=False)
     ways: int = field(default=1, init=False)
@@ -153,6 +159,7 @@ class Beam:
     width: int = 4
     best: int = 1
     length_penalty: float = 1.0
+    scored: bool = field(default=True, init=False)
 
     def __post_init__(self) -> None:
         if self.width < 1 or not 1 <= self.best <= self.width:
@@ -185,6 +192,7 @@ class Sample:
     top_p: float | None = None
     seed: int = 0
     numbers: Sequence[int] | None = None  # of the sentences, where a caller works through a longer list in batches
+    scored: bool = field(default=True, init=False)
 
     def __post_init__(self) -> None:
         if self.answers < 1:

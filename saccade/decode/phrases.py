@@ -110,6 +110,10 @@ class Including:
         return self.beam.best
 
     @property
+    def scored(self) -> bool:
+        return self.beam.scored
+
+    @property
     def ways(self) -> None:
         """Not only the best ways lead to phrases."""
 

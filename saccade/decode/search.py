@@ -33,12 +33,21 @@ Stopped = Literal["eos", "stop", "length", "constraint"]
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One answer. `token_scores` are log-probabilities, the end token's last where there is one."""
+    """One answer. `token_scores` are log-probabilities, the end token's last where there is one; of an unscored search
+    there are none, and the score is NaN."""
 
     tokens: tuple[int, ...]  # without start and end
     score: float  # what it was ranked by
     token_scores: tuple[float, ...]
     stopped: Stopped
+
+    @staticmethod
+    def of(method: Method, tokens: Sequence[int], token_scores: Sequence[float], stopped: Stopped) -> Hypothesis:
+        """Ranked by a method."""
+        if not method.scored:
+            return Hypothesis(tuple(tokens), math.nan, (), stopped)
+        rank = method.rank(math.fsum(token_scores), len(token_scores))
+        return Hypothesis(tuple(tokens), rank, tuple(token_scores), stopped)
 
     @property
     def log_probability(self) -> float:
@@ -126,7 +135,7 @@ def _asked(
     factor = [method.rank(1.0, live.written + length) for length in range(1, steps + 1)]
     last_factor = [method.rank(1.0, ledger.limit + 1) for ledger in own]
     ranks = [ledger.ranks for ledger in own]
-    return Asked(last, live.score, method.ways, end, forbidden, ranks, factor, last_factor)
+    return Asked(last, live.score, method.ways, end, forbidden, ranks, factor, last_factor, method.scored)
 
 
 def _kept(going: list[list[int]]) -> list[int]:
@@ -152,9 +161,8 @@ class Ledger:
 
     def add(self, path: Path, stopped: Stopped) -> None:
         tokens, token_scores = walked(path)
-        rank = self.method.rank(math.fsum(token_scores), len(token_scores))
         tokens = tokens[:-1] if stopped == "eos" else tokens
-        hypothesis = Hypothesis(tuple(tokens), rank, tuple(token_scores), stopped)
+        hypothesis = Hypothesis.of(self.method, tokens, token_scores, stopped)
         (self.ended if stopped in ("eos", "stop") else self.cut).append(hypothesis)
 
     @property

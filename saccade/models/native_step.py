@@ -20,6 +20,7 @@ from saccade.nn.native import NativeLinear, pointer
 from saccade.nn.packed import PackedLinear
 from saccade.nn.pages import AGAIN
 from saccade.nn.positions import Learned, Rotary, Sinusoidal
+from saccade.nn.screen import Screen
 from saccade.nn.structures import Block, Norm, Step
 
 if TYPE_CHECKING:
@@ -137,15 +138,16 @@ class NativeStep:
         longest: int,
         predict: NativeLinear,
         asked: Asked,
+        screen: Screen | None = None,
     ) -> Stretch | None:
-        """Steps of a search, all before `longest`; None where tables do not know their places, or a word that may be
-        written."""
+        """Steps of a search, all before `longest`, with a screen for words that are not scored; None where tables do
+        not know their places, or a word that may be written."""
         at, steps, words = cells.position, asked.steps, predict.outputs
         known = words <= len(self.table) and (longest <= self.reach or self._reaches(longest))
         if not known or len(asked.token) != len(at) or not all(0 <= word < words for word in asked.forbidden):
             return None
         step = self._step(memory, cells, at if self.positions is None else at + torch.arange(steps)[:, None])
-        notebook = Notebook(asked, predict.outputs, None if cells.seen is None else cells.filled)
+        notebook = Notebook(asked, predict.outputs, None if cells.seen is None else cells.filled, screen)
         tokens, log_p = array("q", asked.token), AGAIN.room(step.rows, predict.outputs)
         step.tokens, step.predict, step.log_p = tokens.buffer_info()[0], predict.address, log_p.data_ptr()
         given = ctypes.byref(step), ctypes.byref(notebook.given)

@@ -224,13 +224,15 @@ class SwiftDecoder(nn.Module):
 
     def stretch(self, output: nn.Module, past: Past, asked: Asked) -> tuple[Stretch, Past] | None:
         """Steps of a search, where they take one call; what is over afterwards has left the past."""
-        its = output.linear.native if isinstance(output, PackedOutput) else None
-        apart = past.memory is None and len(past.position) != asked.sentences  # cells are copied after each step
-        if self.native is None or its is None or apart:
+        if self.native is None or not isinstance(output, PackedOutput) or (its := output.linear.native) is None:
             return None
+        apart = past.memory is None and len(past.position) != asked.sentences  # cells are copied after each step
+        if apart:
+            return None
+        screen = None if asked.scored or output.screen is None or not output.screen.pays else output.screen
         cells, others = self._cells(past, 1)
         asked = replace(asked, factor=asked.factor[: cells.steps_ahead])
-        found = self.native.stretch(others, cells, past.used + asked.steps, its, asked)
+        found = self.native.stretch(others, cells, past.used + asked.steps, its, asked, screen)
         return None if found is None else (found, cells.after(past, found))
 
     def _cells(self, past: Past, steps: int) -> tuple[OwnCells | SharedCells, KeyValues | None]:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from saccade.nn import native, structures
 from saccade.nn.native import is_plain, pointer
+from saccade.nn.screen import Screen
 
 LONGEST_STRETCH = 16  # steps without a look at the keyboard
 
@@ -82,6 +83,7 @@ class Asked:
     ranks: Sequence[Sequence[float]]
     factor: Sequence[float]  # (steps,), of one that ends in each step ...
     last_factor: Sequence[float]  # (B,), ... and of one that is as long as it may be
+    scored: bool = True  # otherwise only the best word of each row is asked for, whose log-probability is told as 0
 
     @property
     def sentences(self) -> int:
@@ -108,10 +110,13 @@ class Stretch(NamedTuple):
 
 class Notebook:
     """Where our own code writes down what it did in a stretch, with so many words to choose from. Where rows see only
-    some of their sentence's cells, `filled` says how many there are in the first step."""
+    some of their sentence's cells, `filled` says how many there are in the first step. A `screen` finds the words that
+    nobody asks the scores of."""
 
-    def __init__(self, asked: Asked, words: int, filled: int | None):
-        steps = asked.steps
+    def __init__(self, asked: Asked, words: int, filled: int | None, screen: Screen | None = None):
+        steps, self.screen = asked.steps, screen
+        if not asked.scored and asked.ways > 1:
+            raise ValueError(f"{asked.ways} ways to go on have to be compared by their scores")
         self.rows, self.filled = len(asked.score), filled
         self.width = self.rows // asked.sentences
         each = min(asked.ways, words)
@@ -133,6 +138,8 @@ class Notebook:
             end=asked.end,
             forbidden=_at(self.forbidden),
             forbidden_count=len(asked.forbidden),
+            scored=asked.scored,
+            screen=None if screen is None else screen.address,
             factor=_at(self.factor),
             last_factor=_at(self.last_factor),
             ranks=_at(self.ranks),
@@ -151,6 +158,8 @@ class Notebook:
 
     def read(self, steps: int) -> Stretch:
         """What was done in so many steps."""
+        if self.screen is not None:
+            self.screen.note(self.given.looked_at, self.given.computed)
         left = self.given.sentences_left
         rows, noted = left * self.width, steps - 1 if left else steps
         edges = [(step * self.rows, (step + 1) * self.rows) for step in range(noted)]

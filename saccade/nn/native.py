@@ -145,8 +145,7 @@ class NativeLinear:
         self.scale: Tensor | None = None
         weight = weight.contiguous()
         if in_bytes:
-            scale = (weight.abs().amax(1) / 127).clamp(min=1e-30)
-            numbers = (weight / scale[:, None]).round().to(torch.int8)
+            scale, numbers = in_eight_bits(weight)
             self.scale = _padded(scale, panels * made.panel())
             self.packed = BLOCKS.room(panels * made.panel() * made.depth_in_bytes(inputs), torch.uint8)
             made.pack_bytes(numbers.data_ptr(), self.packed.data_ptr(), outputs, inputs)
@@ -164,6 +163,12 @@ class NativeLinear:
         y = AGAIN.room(*x.shape[:-1], self.outputs)
         self.made.apply(self.address, x.data_ptr(), y.data_ptr(), x.numel() // x.shape[-1], torch.get_num_threads())
         return y
+
+
+def in_eight_bits(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """A scale for each output of W, and numbers of which they make nearly W."""
+    scale = (weight.abs().amax(1) / 127).clamp(min=1e-30)
+    return scale, (weight / scale[:, None]).round().to(torch.int8)
 
 
 def remember(linear: NativeLinear, states: Tensor, mask: Tensor | None, keys: Tensor, values: Tensor) -> None:

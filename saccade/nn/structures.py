@@ -61,13 +61,21 @@ class Ways(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_void_p) for name in ("row", "word", "log_p", "score", "highest"))
 
 
+class Screen(ctypes.Structure):
+    """A table in eight bits and as it is, and how far they are apart, as screen.h has it."""
+
+    _fields_ = tuple((name, ctypes.c_void_p) for name in ("rough", "table", "error", "length"))
+
+
 class Stretch(ctypes.Structure):
     """Steps of a search: what is read and written."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("steps", "each", "count", "end")),
         ("forbidden", ctypes.c_void_p),
-        ("forbidden_count", ctypes.c_int64),
+        *((name, ctypes.c_int64) for name in ("forbidden_count", "scored")),
+        ("screen", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("looked_at", "computed")),
         *((name, ctypes.c_void_p) for name in ("factor", "last_factor", "ranks")),
         ("best", ctypes.c_int64),
         *((name, ctypes.c_void_p) for name in ("score", "row", "word", "log_p", "ended_in", "ended", "end_log_p")),

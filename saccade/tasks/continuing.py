@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -105,8 +104,7 @@ def _finished(
             written,
         )[0][0]
         scores = begun.token_scores + more.token_scores
-        rank = how.method.rank(math.fsum(scores), len(scores))
-        begun = Hypothesis(written + more.tokens, rank, scores, more.stopped)
+        begun = Hypothesis.of(how.method, written + more.tokens, scores, more.stopped)
     return begun
 
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "choice.h"
+#include "screen.h"
 #include "step.h"
 
 struct Stretch {
@@ -11,6 +12,9 @@ struct Stretch {
     int64_t end;                // the word that ends a hypothesis
     const int64_t* forbidden;   // words that may not follow
     int64_t forbidden_count;
+    int64_t scored;             // whether log-probabilities are asked for; otherwise only the best word of each row
+    const Screen* screen;       // ... and how it may be found, or none
+    int64_t looked_at, computed;  // of all words: those that the screen looked at, and those whose logits it took
     const double* factor;       // (steps,): a hypothesis that ends in a step has this times its score as a rank ...
     const double* last_factor;  // (sentences,): ... and one that is as long as it may be
     double* ranks;              // (sentences, best): the highest of those that ended, highest first, in and out
@@ -165,13 +169,30 @@ class Going {
     }
 };
 
+// A row's best words, among logits that are changed; how many the screen had to compute.
+static long look_at(const Stretch& stretch, Choice& choice, const float* state, float* logits, long words, long row) {
+    const float log_sum = stretch.scored ? log_sum_of(logits, words) : 0.0f;
+    for (long i = 0; i < stretch.forbidden_count; i++) logits[stretch.forbidden[i]] = -INFINITY;
+#if HAS_BYTES
+    if (stretch.screen) {
+        const Best best = best_of(*stretch.screen, state, logits);
+        choice.take(best.word, best.logit, row);
+        return best.computed;
+    }
+#endif
+    choice.look_at(logits, log_sum, words, row);
+    if (!stretch.scored) choice.take(choice.place[row], choice.best[row], row);
+    return 0;
+}
+
 // How many steps were taken, 0 where a token has no row in the table. Threads agree after each of them whether it was the
 // last, and share out anew what is left.
 static long take_stretch(const Block* blocks, Step step, Stretch& stretch, int threads) {
     if (!step.rows || !knows_tokens(step)) return 0;
+    if (stretch.screen) step.predict = stretch.screen->rough;
     const long width = step.rows / step.sentences, words = step.predict->outputs;
     Choice choice(step.rows, width, stretch.each, stretch.count);
-    std::atomic<long> last{stretch.steps - 1};
+    std::atomic<long> last{stretch.steps - 1}, looked_at{0}, computed{0};
     Seen real;
     if (step.real) real = room_of_thread.real.of(step.sentences, step.cells);
     make_room(room_of_thread, step);
@@ -182,15 +203,13 @@ static long take_stretch(const Block* blocks, Step step, Stretch& stretch, int t
             const Part part = crew.part(going.its(number), thread, all);
             const Sight sight{going.seen_in(number), real};
             if (!number) part.list(sight);
-            take(blocks, part, sight);
+            const float* states = take(blocks, part, sight);
 
             const Share rows = part.team.of(part.step.rows), sentences = part.team.of(part.step.sentences);
-            for (long own = rows.first; own < rows.last; own++) {
-                float* logits = part.step.log_p + own * words;
-                const float log_sum = log_sum_of(logits, words);
-                for (long i = 0; i < stretch.forbidden_count; i++) logits[stretch.forbidden[i]] = -INFINITY;
-                choice.look_at(logits, log_sum, words, part.first_row + own);
-            }
+            for (long own = rows.first; own < rows.last; own++)
+                computed += look_at(stretch, choice, states + own * step.width, part.step.log_p + own * words, words,
+                                    part.first_row + own);
+            looked_at += (rows.last - rows.first) * words;
             part.team.wait();
             const long first = part.first_row / width;
             for (long sentence = first + sentences.first; sentence < first + sentences.last; sentence++) {
@@ -214,5 +233,6 @@ static long take_stretch(const Block* blocks, Step step, Stretch& stretch, int t
         }
     });
     going.end(last);
+    stretch.looked_at = looked_at, stretch.computed = computed;
     return last + 1;
 }
