@@ -152,18 +152,24 @@ def _filled(ways: list[int], width: int) -> list[int]:
 
 @dataclass
 class Ledger:
-    """What has come of one sentence so far."""
+    """What has come of one sentence so far. What was cut is written out only where too little has ended."""
 
     method: Method
     limit: int
     ended: list[Hypothesis] = field(default_factory=list)
-    cut: list[Hypothesis] = field(default_factory=list)
+    cut: list[tuple[float, Path, Stopped]] = field(default_factory=list)  # its rank, what is written, and why it stopped
 
     def add(self, path: Path, stopped: Stopped) -> None:
+        """One that has ended."""
+        self.ended.append(self._written(path, stopped))
+
+    def cut_off(self, path: Path, stopped: Stopped, score: float, length: int) -> None:
+        """One that may not go on."""
+        self.cut.append((self.method.rank(score, length), path, stopped))
+
+    def _written(self, path: Path, stopped: Stopped) -> Hypothesis:
         tokens, token_scores = walked(path)
-        tokens = tokens[:-1] if stopped == "eos" else tokens
-        hypothesis = Hypothesis.of(self.method, tokens, token_scores, stopped)
-        (self.ended if stopped in ("eos", "stop") else self.cut).append(hypothesis)
+        return Hypothesis.of(self.method, tokens[:-1] if stopped == "eos" else tokens, token_scores, stopped)
 
     @property
     def ranks(self) -> list[float]:
@@ -179,8 +185,10 @@ class Ledger:
         return all(self.method.rank(score, self.limit + 1) <= worst for score in live)
 
     def best(self) -> list[Hypothesis]:
-        ranked = [sorted(group, key=lambda each: -each.score) for group in (self.ended, self.cut)]
-        return (ranked[0] + ranked[1])[: self.method.best]
+        missing = max(0, self.method.best - len(self.ended))
+        cut = sorted(self.cut, key=lambda each: -each[0])[:missing]
+        groups = self.ended, [self._written(path, stopped) for _, path, stopped in cut]
+        return [each for group in groups for each in sorted(group, key=lambda each: -each.score)][: self.method.best]
 
 
 def _sort_out(found: Continuations, live: Live, ledgers: list[Ledger], end: int, stop: Stop | None) -> list[list[int]]:
@@ -205,7 +213,9 @@ def _sort_out(found: Continuations, live: Live, ledgers: list[Ledger], end: int,
                 stopped = "length"
             if stopped is None and len(on) < width:
                 on.append(way)
-            elif stopped is not None and way - first < width:  # among the best
+            elif way - first < width and stopped == "length":  # among the best
+                ledger.cut_off(live.path_along(found, way), stopped, found.score[way], length)
+            elif way - first < width and stopped is not None:
                 ledger.add(live.path_along(found, way), stopped)
         going.append([] if ledger.done([found.score[way] for way in on]) else on)
     return going
@@ -215,7 +225,7 @@ def _note_dead_ends(found: Continuations, live: Live, ledgers: list[Ledger]) -> 
     """Hypotheses that rules left nothing to go on with."""
     for row, best in enumerate(found.highest):
         if best == -math.inf < live.score[row]:
-            ledgers[live.sentence[row]].add(live.path[row], "constraint")
+            ledgers[live.sentence[row]].cut_off(live.path[row], "constraint", live.score[row], live.written)
 
 
 def _require_numbers(found: Continuations, live: Live) -> None:
