@@ -229,7 +229,8 @@ class SwiftDecoder(nn.Module):
         apart = past.memory is None and len(past.position) != asked.sentences  # cells are copied after each step
         if apart:
             return None
-        screen = None if asked.scored or output.screen is None or not output.screen.pays else output.screen
+        unscored = None if asked.scored else output.screening
+        screen = None if unscored is None else unscored.of(len(asked.score) * asked.steps)
         cells, others = self._cells(past, 1)
         asked = replace(asked, factor=asked.factor[: cells.steps_ahead])
         found = self.native.stretch(others, cells, past.used + asked.steps, its, asked, screen)

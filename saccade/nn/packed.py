@@ -11,7 +11,6 @@ overflow: in processors without VNNI instructions, and in torch's operators. The
 from __future__ import annotations
 
 import copy
-import functools
 import warnings
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol, TypeVar, cast, get_args
@@ -23,7 +22,7 @@ from torch import Tensor, nn
 from saccade.nn import native
 from saccade.nn.layers import Output
 from saccade.nn.native import NativeLinear
-from saccade.nn.screen import Screen
+from saccade.nn.screen import Screening
 
 Precision = Literal["float32", "int8"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
@@ -79,6 +78,7 @@ class PackedOutput(nn.Module):
     def __init__(self, output: Output, precision: Precision):
         super().__init__()
         self.output, self.linear = output, PackedLinear(output.weight, output.bias, precision)
+        self.screening = Screening(output.weight, output.bias) if precision == "float32" else None
 
     @property
     def weight(self) -> Tensor:
@@ -87,12 +87,6 @@ class PackedOutput(nn.Module):
     @property
     def bias(self) -> Tensor | None:
         return self.output.bias
-
-    @functools.cached_property
-    def screen(self) -> Screen | None:
-        """How the best word is found in float32 where nobody asks how probable it is; made when first asked for."""
-        its = self.linear.native
-        return None if its is None or its.scale is not None else Screen.of(self.weight, self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.linear.forward(x)

@@ -12,6 +12,7 @@ from saccade.nn import native, structures
 from saccade.nn.native import NativeLinear, in_eight_bits, is_plain, pointer
 
 LEAST = 1 << 18  # numbers of a table: a smaller one is sooner multiplied
+AFTER = 256  # rows: to make a screen takes as long as some hundred rows gain by it
 MOST_COMPUTED = 1 / 64  # of the words: more take longer than all of them, from the packed table
 AT_ONCE = 1 << 22  # numbers whose errors are computed together
 
@@ -49,8 +50,25 @@ class Screen:
 
 
 def _distances(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Of each row |w - w'| and |w'|, and a little more."""
+    """Of each row |w - w'| and |w'|, and a little more: what float32 may lose of them."""
     scale, numbers = in_eight_bits(weight)
-    near = numbers.double() * scale.double()[:, None]
-    error, length = ((each.square().sum(1).sqrt() * (1 + 1e-6)).float() for each in (weight - near, near))
-    return error, length
+    near = numbers.float().mul_(scale[:, None])
+    length = torch.linalg.vector_norm(near, dim=1)
+    error = torch.linalg.vector_norm(torch.sub(weight, near, out=near), dim=1)
+    return error * (1 + 1e-4) + length * 2**-22, length * (1 + 1e-4)
+
+
+class Screening:
+    """The screen of a table, made when so many rows have been searched that it pays."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None):
+        self.weight, self.bias = weight, bias
+        self.screen: Screen | None = None
+        self.searched, self.made = 0, False
+
+    def of(self, rows: int) -> Screen | None:
+        """For so many more rows; None where it does not pay yet, or not at all."""
+        self.searched += rows
+        if not self.made and self.searched > AFTER:
+            self.screen, self.made = Screen.of(self.weight, self.bias), True
+        return self.screen if self.screen is not None and self.screen.pays else None

@@ -37,6 +37,7 @@ def screens_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """However small: models as small as these would be left as they are."""
     monkeypatch.setattr(packing, "LEAST_NATIVE", {"float32": 0, "int8": 0})
     monkeypatch.setattr(screening, "LEAST", 0)
+    monkeypatch.setattr(screening, "AFTER", 0)
 
 
 def drawn(words: int = WORDS, name: str = "transformer") -> EncoderDecoder:
@@ -69,8 +70,9 @@ def said(found: Sequence[Hypothesis]) -> list[tuple[tuple[int, ...], str]]:
 
 
 def screen_of(model: EncoderDecoder) -> Screen:
-    assert isinstance(model.output, PackedOutput) and model.output.screen is not None
-    return model.output.screen
+    assert isinstance(model.output, PackedOutput) and model.output.screening is not None
+    assert model.output.screening.screen is not None
+    return model.output.screening.screen
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -184,6 +186,17 @@ def test_what_eight_bits_lose_of_the_weights_is_allowed_for(seed: int, monkeypat
     found = answers(screened, 1, scored=False)
     without_screen(monkeypatch)
     assert said(found) == said(answers(whole, 1, scored=False))
+
+
+def test_a_screen_is_made_when_it_pays_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(screening, "AFTER", 9 * LIMIT)
+    model = packed(drawn())
+    assert isinstance(model.output, PackedOutput) and model.output.screening is not None
+    first = answers(model, 3, scored=False)
+    assert model.output.screening.screen is None
+    again = [answers(model, 3, scored=False) for _ in range(8)]
+    assert screen_of(model).looked_at > 0
+    assert all(said(found) == said(first) for found in again)
 
 
 def test_logits_beyond_all_numbers_are_refused() -> None:
