@@ -132,14 +132,14 @@ def as_setting(key: str, value: object) -> str:
 
 
 def method(predictor: Predictor, beam: int | None, n_best: int, *, scored: bool = True) -> Method | None:
-    """The beam that was asked for, or None for the recipe's own; without a beam nothing need be `scored`."""
+    """The beam that was asked for, or None for the recipe's own, unless that is a greedy search without scores."""
     from saccade.decode import Beam, Greedy
 
     settings = predictor.recipe.decode
+    if beam is None and n_best == 1 and (scored or settings.beam > 1):
+        return None
     if (beam or settings.beam) == n_best == 1:
         return Greedy(scored)
-    if beam is None and n_best == 1:
-        return None
     return Beam(max(beam or settings.beam, n_best), best=n_best, length_penalty=settings.length_penalty)
 
 

@@ -42,7 +42,7 @@ class Live:
     sentence: list[int]  # (R,) which of the caller's sentences
     answer: list[int]  # (R,) which of the first step's choices it came from
     path: list[Path]  # (R,) what is written: hypotheses that begin alike share it, and a step copies nothing
-    score: list[float]  # (R,) sum of a path's log-probabilities
+    score: list[float]  # (R,) sum of a path's log-probabilities; where nothing is scored it says nothing
 
     @staticmethod
     def begun(sentences: int) -> Live:
@@ -134,7 +134,8 @@ class Method(Protocol):
 @dataclass(frozen=True)
 class Greedy:
     """Always the most probable token. It is sooner found where nobody asks how probable it is (`scored=False`): then
-    answers have no scores."""
+    answers have no scores. Tokens are the same, unless two are so near to each other that only their logits differ and
+    not what is rounded of their log-probabilities."""
 
     scored: bool = True
     width: int = field(default=1, init=False)

@@ -51,7 +51,7 @@ class Hypothesis:
 
     @property
     def log_probability(self) -> float:
-        return math.fsum(self.token_scores)
+        return math.nan if math.isnan(self.score) else math.fsum(self.token_scores)
 
 
 @torch.no_grad()
@@ -157,7 +157,9 @@ class Ledger:
     method: Method
     limit: int
     ended: list[Hypothesis] = field(default_factory=list)
-    cut: list[tuple[float, Path, Stopped]] = field(default_factory=list)  # its rank, what is written, and why it stopped
+    cut: list[tuple[float, Path, Stopped]] = field(
+        default_factory=list
+    )  # its rank, what is written, and why it stopped
 
     def add(self, path: Path, stopped: Stopped) -> None:
         """One that has ended."""

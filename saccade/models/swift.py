@@ -229,10 +229,10 @@ class SwiftDecoder(nn.Module):
         apart = past.memory is None and len(past.position) != asked.sentences  # cells are copied after each step
         if apart:
             return None
-        unscored = None if asked.scored else output.screening
-        screen = None if unscored is None else unscored.of(len(asked.score) * asked.steps)
         cells, others = self._cells(past, 1)
         asked = replace(asked, factor=asked.factor[: cells.steps_ahead])
+        unscored = None if asked.scored else output.screening
+        screen = None if unscored is None else unscored.of(len(asked.score) * asked.steps)
         found = self.native.stretch(others, cells, past.used + asked.steps, its, asked, screen)
         return None if found is None else (found, cells.after(past, found))
 

@@ -106,7 +106,8 @@ class Readying(Protocol):
 
 
 def packed(model: Model, precision: Precision = "float32") -> Model:
-    """A copy for use, which says the same, or nearly the same with int8, and shares all tensors that are not packed."""
+    """A copy for use, which says the same, or nearly the same with int8, and shares all tensors that are not packed:
+    of a model that has learned more, another copy has to be made."""
     shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     copied = copy.deepcopy(model, shared).eval()
     for module in copied.modules():

@@ -12,9 +12,11 @@ from saccade.nn import native, structures
 from saccade.nn.native import NativeLinear, in_eight_bits, is_plain, pointer
 
 LEAST = 1 << 18  # numbers of a table: a smaller one is sooner multiplied
-AFTER = 256  # rows: to make a screen takes as long as some hundred rows gain by it
 MOST_COMPUTED = 1 / 64  # of the words: more take longer than all of them, from the packed table
+AFTER = 256  # rows: to make a screen takes as long as some hundred rows gain by it
+JUDGED_BY = 64  # rows: of fewer nobody can tell how many words are left to compute
 AT_ONCE = 1 << 22  # numbers whose errors are computed together
+UNSEEN = 2e-19  # what the square of a number may hide in float32
 
 
 class Screen:
@@ -30,14 +32,17 @@ class Screen:
     def of(weight: Tensor, bias: Tensor | None) -> Screen | None:
         """None where our own code has none, it would not pay, or numbers are none."""
         made, weight = native.library(), weight.detach()
+        bias = None if bias is None else bias.detach().float()
         if made is None or not made.has_bytes() or weight.numel() < LEAST or len(weight) < made.lanes():
             return None
-        if not is_plain(weight) or not (weight.isfinite().all() and (bias is None or bias.isfinite().all())):
+        first = 2 * made.lanes()  # words that are computed in any case
+        if len(weight) * MOST_COMPUTED < first or not is_plain(weight):
+            return None
+        if not (weight.isfinite().all() and (bias is None or bias.isfinite().all())):
             return None
         parts = [_distances(part) for part in weight.split(max(1, AT_ONCE // weight.shape[1]))]
         error, length = (torch.cat(each) for each in zip(*parts, strict=True))
-        rough = NativeLinear(made, weight, None if bias is None else bias.detach(), in_bytes=True)
-        return Screen(rough, weight, error, length)
+        return Screen(NativeLinear(made, weight, bias, in_bytes=True), weight, error, length)
 
     def note(self, looked_at: int, computed: int) -> None:
         """What came of a stretch."""
@@ -46,7 +51,7 @@ class Screen:
     @property
     def pays(self) -> bool:
         """Whether few words are left to compute: states with a number far above the others are rough in eight bits."""
-        return self.computed <= MOST_COMPUTED * self.looked_at
+        return self.computed <= MOST_COMPUTED * max(self.looked_at, JUDGED_BY * len(self.table))
 
 
 def _distances(weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -55,11 +60,12 @@ def _distances(weight: Tensor) -> tuple[Tensor, Tensor]:
     near = numbers.float().mul_(scale[:, None])
     length = torch.linalg.vector_norm(near, dim=1)
     error = torch.linalg.vector_norm(torch.sub(weight, near, out=near), dim=1)
-    return error * (1 + 1e-4) + length * 2**-22, length * (1 + 1e-4)
+    hidden = weight.shape[1] ** 0.5 * UNSEEN
+    return error * (1 + 1e-4) + length * 2**-22 + hidden, length * (1 + 1e-4) + hidden
 
 
 class Screening:
-    """The screen of a table, made when so many rows have been searched that it pays."""
+    """The screen of a table: made when so many rows have been searched that it pays, and let go where it does not."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None):
         self.weight, self.bias = weight, bias
@@ -67,8 +73,10 @@ class Screening:
         self.searched, self.made = 0, False
 
     def of(self, rows: int) -> Screen | None:
-        """For so many more rows; None where it does not pay yet, or not at all."""
+        """For so many more rows; None where there is none, or not yet."""
         self.searched += rows
         if not self.made and self.searched > AFTER:
             self.screen, self.made = Screen.of(self.weight, self.bias), True
-        return self.screen if self.screen is not None and self.screen.pays else None
+        if self.screen is not None and not self.screen.pays:
+            self.screen = None
+        return self.screen

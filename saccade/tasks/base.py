@@ -48,7 +48,7 @@ class Answer:
     """One answer to an input, how good the model thinks it is, and how a search came to it where there was one."""
 
     text: str
-    score: float  # higher is better
+    score: float  # higher is better; NaN of a search that was not asked for it
     hypothesis: Hypothesis | None = None
 
     @property

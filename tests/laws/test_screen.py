@@ -38,6 +38,7 @@ def screens_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packing, "LEAST_NATIVE", {"float32": 0, "int8": 0})
     monkeypatch.setattr(screening, "LEAST", 0)
     monkeypatch.setattr(screening, "AFTER", 0)
+    monkeypatch.setattr(screening, "MOST_COMPUTED", math.inf)
 
 
 def drawn(words: int = WORDS, name: str = "transformer") -> EncoderDecoder:
@@ -82,17 +83,21 @@ def screen_of(model: EncoderDecoder) -> Screen:
 def test_the_words_are_those_of_a_search_with_scores(
     name: str, sentences: int, precision: Precision, threads: int
 ) -> None:
-    model, before = packed(drawn(name=name), precision), torch.get_num_threads()
+    model, threads_before = packed(drawn(name=name), precision), torch.get_num_threads()
     try:
         torch.set_num_threads(threads)
         with_scores = answers(model, sentences, scored=True, stretches=False)
         liked = never({token for each in with_scores for token in each.tokens})
+        seen = 0
         for rules in ([minimum_length(9, END)], [never([0, START]), liked]):
             found = answers(model, sentences, scored=False, rules=rules)
+            if precision == "float32":
+                before, seen = seen, screen_of(model).looked_at
+                assert seen > before
             assert said(found) == said(answers(model, sentences, scored=True, rules=rules, stretches=False))
             assert all(math.isnan(each.score) and each.token_scores == () for each in found)
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(threads_before)
     if precision == "float32":
         screen = screen_of(model)
         assert 0 < screen.computed < screen.looked_at / 5
@@ -120,13 +125,18 @@ def nothing(weight: Tensor) -> Tensor:
     return weight * 0
 
 
+def tiny(weight: Tensor) -> Tensor:
+    """Numbers whose squares are nothing in float32."""
+    return hardly_different(weight) * 1e-24
+
+
 def without_screen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(screening, "LEAST", sys.maxsize)
 
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("words", [16, 64, 100, WORDS])
-@pytest.mark.parametrize("change", [alike, hardly_different, some_far_larger, nothing])
+@pytest.mark.parametrize("change", [alike, hardly_different, some_far_larger, nothing, tiny])
 def test_of_words_that_are_nearly_as_good_it_is_the_best_and_of_equals_the_first(
     change: Callable[[Tensor], Tensor], words: int, bias: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,20 +167,35 @@ def test_wide_states_are_summed_as_the_packed_table_is(monkeypatch: pytest.Monke
     assert len({token for each in found for token in each.tokens}) > 1
 
 
-def test_a_screen_that_lets_much_through_is_taken_away() -> None:
+def test_a_screen_that_lets_much_through_is_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """A number far above the others leaves them no levels in eight bits; words are the same all the while."""
+    monkeypatch.setattr(screening, "MOST_COMPUTED", 1 / 16)
     model = drawn()
     with torch.no_grad():
         norm = model.decoder.stack.norm
         norm.weight[3], norm.bias[3] = 0.0, 1e4
         model.output.weight[:, 3] *= 1e-4
+    made: list[Screen] = []
+    monkeypatch.setattr(Screen, "of", lambda *given, of=Screen.of: made.append(of(*given)) or made[-1])
     ready = packed(model)
-    first, second = (answers(ready, 5, scored=False) for _ in range(2))
-    screen = screen_of(ready)
+    found = [answers(ready, 5, scored=False) for _ in range(3)]
+    (screen,) = made  # once
     assert not screen.pays and screen.computed > screen.looked_at / 2
-    looked_at = screen.looked_at
-    assert said(answers(ready, 5, scored=False)) == said(first) == said(second)
-    assert said(first) == said(answers(ready, 5, scored=True)) and screen.looked_at == looked_at
+    assert isinstance(ready.output, PackedOutput) and ready.output.screening is not None
+    assert ready.output.screening.screen is None
+    assert all(said(each) == said(answers(ready, 5, scored=True)) for each in found)
+
+
+def test_a_screen_is_not_judged_by_a_single_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(screening, "MOST_COMPUTED", 1 / 64)
+    screen = Screen.of(torch.randn(3000, 100, dtype=torch.float32), None)
+    assert screen is not None
+    screen.note(looked_at=3000, computed=3000)
+    assert screen.pays
+    screen.note(looked_at=3000, computed=17)
+    assert not screen.pays
+    screen.note(looked_at=100 * 3000, computed=100 * 17)
+    assert screen.pays
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -436,11 +436,22 @@ def test_a_place_where_nothing_can_be_kept_is_no_error(monkeypatch: pytest.Monke
 
 
 @X86
-@pytest.mark.parametrize(("processor", "levels"), [("haswell", 63), ("alderlake", 127), ("cascadelake", 127)])
+@pytest.mark.parametrize(
+    ("processor", "levels"),
+    [
+        ("x86-64", 0),
+        ("sandybridge", 0),
+        ("haswell", 63),
+        ("alderlake", 127),
+        ("cascadelake", 127),
+        ("sapphirerapids", 127),  # with a matrix unit
+    ],
+)
 def test_code_can_be_made_for_another_processor(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, processor: str, levels: int
 ) -> None:
-    """Those that add up four products of eight bits at once round inputs to twice as many levels."""
+    """Those that add up four products of eight bits at once round inputs to twice as many levels; the oldest have no
+    products of eight bits."""
     commands = compilers(monkeypatch, tmp_path)
     monkeypatch.setenv("SACCADE_NATIVE", processor)
     made = native.library.__wrapped__()

@@ -56,13 +56,13 @@ constexpr float ROUNDED = 12582912.0f;  // a number of this size has no fraction
 // |x - x'|, of a row and of what eight bits make of it.
 static float rounded_off(const float* x, long count) {
     const float largest = largest_size(x, count), factor = LEVELS / largest, scale = largest / LEVELS;
-    float square = 0.0f;
+    double square = 0.0;
 #pragma omp simd reduction(+ : square)
     for (long i = 0; i < count; i++) {
-        const float off = x[i] - (x[i] * factor + ROUNDED - ROUNDED) * scale;
+        const double off = x[i] - (x[i] * factor + ROUNDED - ROUNDED) * scale;
         square += off * off;
     }
-    return sqrtf(square);
+    return (float)sqrt(square);
 }
 #endif
 
@@ -83,7 +83,7 @@ struct Quantised {
         sums.resize(std::max<size_t>(sums.size(), rows));
     }
 
-    int8_t* at(long row) { return lines.data()->numbers + row * depth; }
+    int8_t* at(long row) { return (int8_t*)lines.data() + row * depth; }
 
     void set(const float* x, long row, long inputs) {
 #if HAS_BYTES

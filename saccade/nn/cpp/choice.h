@@ -13,12 +13,12 @@ static bool before(Number a, Number b) {
 static void largest(const float* line, float shift, long width, long count, float* best, int64_t* place) {
     long found = 0, i = 0;
     float least = NAN;  // only what is more may be among them; more than NaN is everything
-    const auto offer = [&](long i) {
-        const float number = line[i] - shift;
+    const auto offer = [&](long its) {
+        const float number = line[its] - shift;
         if (found == count && !before(number, best[count - 1])) return;
         long at = found < count ? found++ : count - 1;
         for (; at > 0 && before(number, best[at - 1]); at--) best[at] = best[at - 1], place[at] = place[at - 1];
-        best[at] = number, place[at] = i;
+        best[at] = number, place[at] = its;
         if (found == count) least = best[count - 1];
     };
     const Floats less = all_lanes(shift);
@@ -33,7 +33,7 @@ static void largest(const float* line, float shift, long width, long count, floa
         largest(highest, shift, LANES, count, best, place);
         if (std::isfinite(best[count - 1])) least = std::nextafter(best[count - 1], -INFINITY);
     }
-    for (; i + MANY <= width; i += MANY) {  // few are
+    for (; i + MANY <= width; i += MANY) {  // few are more
         uint32_t any = 0;
         for (long v = 0; v < ABREAST; v++) any |= above_least(i + v * LANES);
         for (long v = 0; any && v < ABREAST; v++) offer_lanes(i + v * LANES);

@@ -17,11 +17,9 @@ struct Map {
 
 enum Activation : int64_t { NONE, RELU, GELU, GELU_TANH, SILU, SIGMOID };
 
+// All but RELU, which tiles do themselves.
 static void activate(float* x, long count, int64_t activation) {
     switch (activation) {
-        case RELU:
-            for (long i = 0; i < count; i++) x[i] = x[i] < 0.0f ? 0.0f : x[i];
-            break;
         case GELU:
             for (long i = 0; i < count; i++) x[i] *= 0.5f * (1.0f + erff(x[i] * 0.70710678f));
             break;

@@ -206,10 +206,11 @@ static long take_stretch(const Block* blocks, Step step, Stretch& stretch, int t
             const float* states = take(blocks, part, sight);
 
             const Share rows = part.team.of(part.step.rows), sentences = part.team.of(part.step.sentences);
+            long taken = 0;
             for (long own = rows.first; own < rows.last; own++)
-                computed += look_at(stretch, choice, states + own * step.width, part.step.log_p + own * words, words,
-                                    part.first_row + own);
-            looked_at += (rows.last - rows.first) * words;
+                taken += look_at(stretch, choice, states + own * step.width, part.step.log_p + own * words, words,
+                                 part.first_row + own);
+            if (stretch.screen) looked_at += (rows.last - rows.first) * words, computed += taken;
             part.team.wait();
             const long first = part.first_row / width;
             for (long sentence = first + sentences.first; sentence < first + sentences.last; sentence++) {

@@ -44,6 +44,7 @@ struct Ahead {
 
 // Whether two whole tiles fetch what comes sooner than several that share in it: so it is on AMD's cores up to Zen 4. Later
 // ones, and Intel's, wait for few lines at a time, and many lines with every input would hold up the products (docs/log.md).
+// Of processors that are not x86 nothing is known.
 static bool two_tiles_fetch() {
 #if defined(__x86_64__) || defined(__i386__)
     constexpr unsigned ZEN_4 = 0x19;  // the family of Zen 3, too
@@ -67,8 +68,8 @@ struct Nothing {
 };
 
 // y (rows, a panel or some parts of it) = x W: the next row of x is `row` away, its next input `next`, and that of the
-// panel `below`. What is at `start`, if anything, comes on top; its next row is `same` away, 0 for a bias. What is less than
-// nothing becomes it where that is asked for.
+// panel `below`. What is at `start`, if anything, comes on top; its next row is `same` away, 0 for a bias. What is
+// `rectified` has 0 for negative sums.
 template <typename Kind, int rows, int parts, typename Coming = Nothing>
 static void tile(const float* x, long row, long next, long inputs, const float* panel, long below, const float* start,
                  long same, float* y, long stride, Coming ahead = {}, bool rectified = false) {
