@@ -184,6 +184,27 @@ def test_heads_of_any_width_see_the_same_and_zeros_where_nothing_is_real(width: 
         torch.testing.assert_close(said, expected, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("rows", [4, 1])
+@pytest.mark.parametrize("positions", ["sinusoidal", "rotary"])
+@pytest.mark.parametrize("heads", [1, 3, 4, 5, 6])
+@torch.no_grad()
+def test_any_number_of_heads_see_what_they_saw(heads: int, positions: str, rows: int) -> None:
+    changed = {"width": 32 * heads, "heads": heads, "positions": positions}
+    settings = SEQUENCE_MODELS["transformer"].model_copy(update=changed)
+    model = MODELS["transformer"](settings, VOCABULARY, VOCABULARY).eval()
+    ready, source, mask = packed(model), SOURCE[:rows], real([3, 4, 2, 5], 7)[:rows]
+    target, threads = tokens(rows, 19, seed=3), torch.get_num_threads()  # more than a vector of cells
+    past, states = ready.begin(ready.encode(source, mask), 19), list[Tensor]()
+    try:
+        torch.set_num_threads(1 if native.library() is None else 2)  # our own share out heads
+        for token in target.split(1, dim=1):
+            state, past = ready.decoder.step(token, past)
+            states.append(state)
+    finally:
+        torch.set_num_threads(threads)
+    torch.testing.assert_close(torch.cat(states, 1), model(source, mask, target), atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("at_once", [1, 10, 1024])
 @pytest.mark.parametrize("masked", [True, False])
 @pytest.mark.parametrize("name", [name for name in SEQUENCE_MODELS if name.startswith("transformer")])

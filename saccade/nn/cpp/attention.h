@@ -31,11 +31,14 @@ static void scores_of(const float* query, const float* keys, long stride, const 
     }
 }
 
-// e^(score - the largest) in place of whole vectors of scores, 0 for those of -inf; and one over their sum, 0 where all are.
-static float take_exponentials(float* scores, long across) {
+// e^(score - the largest) of so many scaled scores, in their place, 0 for those of -inf and for what fills up whole vectors
+// after them; and one over their sum, 0 where all are.
+static float take_exponentials(float* scores, float scale, long count, long across) {
     Floats highest = all_lanes(-INFINITY), sums = {};
     for (long c = 0; c < across; c += LANES) {
-        const Floats x = *(const Anywhere*)(scores + c);
+        const Floats scaled = *(const Anywhere*)(scores + c) * all_lanes(scale);
+        const Floats x = first_lanes(count - c) ? scaled : all_lanes(-INFINITY);
+        *(Anywhere*)(scores + c) = x;
         highest = x > highest ? x : highest;
     }
     const float largest = largest_of(highest);
@@ -70,28 +73,37 @@ static void mix(const float* weights, float factor, const float* values, long st
     for (long i = 0; i < VECTORS; i++) *(Anywhere*)(context + i * LANES) = sum[i] * all_lanes(factor);
 }
 
-// What one query sees: context = sum_s softmax_s(scale q k_s) v_s over these cells. Usual widths of a head are compiled
-// in; 0 is any other. `weights` has room for whole vectors.
+// What some heads of a row see: context = sum_s softmax_s(scale q k_s) v_s over these cells, which lie `between` each other
+// from head to head. Usual widths of a head are compiled in; 0 is any other. `weights` has room for whole vectors of each.
+constexpr long HEADS = 4;  // at most: each step of one has to wait for the one before, and goes on with another meanwhile
 template <long WIDTH>
-static void look(const float* query, const float* keys, const float* values, long stride, const int* which, long count,
-                 float scale, long any, float* weights, float* context) {
+static void look(long heads, const float* queries, const float* keys, const float* values, long between, long stride,
+                 const int* which, long count, float scale, long any, float* weights, float* context) {
     const long width = WIDTH ? WIDTH : any, across = padded(count, LANES);
-    scores_of<WIDTH>(query, keys, stride, which, count, width, weights);
-    for (long c = 0; c < across; c += LANES) *(Anywhere*)(weights + c) *= all_lanes(scale);
-    for (long c = count; c < across; c++) weights[c] = -INFINITY;
-    const float factor = take_exponentials(weights, across);
-    mix<WIDTH>(weights, factor, values, stride, which, count, width, context);
+    float factor[HEADS];
+    for (long head = 0; head < heads; head++)
+        scores_of<WIDTH>(queries + head * width, keys + head * between, stride, which, count, width, weights + head * across);
+    for (long head = 0; head < heads; head++)
+        factor[head] = take_exponentials(weights + head * across, scale, count, across);
+    for (long head = 0; head < heads; head++)
+        mix<WIDTH>(weights + head * across, factor[head], values + head * between, stride, which, count, width,
+                   context + head * width);
 }
 
 static decltype(look<0>)* look_of(long width) {
     return width == 32 ? look<32> : width == 64 ? look<64> : width == 128 ? look<128> : look<0>;
 }
 
-// Which rows and heads of a step are a thread's: pairs, so that one row is shared out, too.
+// Which rows and heads of a step are a thread's: pairs, so that one row is shared out, too. So many heads of a row, at most,
+// are looked at together.
 template <typename Each>
-static void each_head(const Team& team, const Step& step, Each each) {
+static void each_heads(const Team& team, const Step& step, long most, Each each) {
     const Share own = team.of(step.rows * step.heads);
-    for (long pair = own.first; pair < own.last; pair++) each(pair / step.heads, pair % step.heads);
+    for (long pair = own.first; pair < own.last;) {
+        const long head = pair % step.heads, count = std::min({most, step.heads - head, own.last - pair});
+        each(pair / step.heads, head, count);
+        pair += count;
+    }
     team.wait();
 }
 
@@ -121,11 +133,9 @@ static void turn(const Step& step, long row, float* head) {
 // Softmax of the scaled scores over the cells that may be seen, 0 elsewhere, in place: over whole vectors, so that no sum
 // depends on how many cells there are beyond those that are seen.
 static void weigh(float* scores, float scale, const uint8_t* sees, long cells, long across) {
-    for (long cell = 0; cell < cells; cell++) scores[cell] *= scale;
     if (sees)
         for (long cell = 0; cell < cells; cell++) scores[cell] = sees[cell] ? scores[cell] : -INFINITY;
-    for (long cell = cells; cell < across; cell++) scores[cell] = -INFINITY;
-    const float factor = take_exponentials(scores, across);
+    const float factor = take_exponentials(scores, scale, cells, across);
     for (long c = 0; c < across; c += LANES) *(Anywhere*)(scores + c) *= all_lanes(factor);
 }
 
@@ -188,11 +198,11 @@ static void attend_self(const Team& team, const Step& step, long layer, const Se
     if (whole || step.heads != step.groups) team.wait();  // otherwise what is new to a head, its own thread has written
     if (whole) return attend_whole(team, step, layer, room);
     const auto see = look_of(width);
-    each_head(team, step, [&](long row, long head) {
+    each_heads(team, step, step.heads == step.groups ? HEADS : 1, [&](long row, long head, long count) {
         const long group = head / (step.heads / step.groups);
-        float* query = projected + row * all + head * width;
-        if (step.sine) turn(step, row, query);
-        see(query, cells(step.keys, row, group), cells(step.values, row, group), width,
+        float* queries = projected + row * all + head * width;
+        for (long each = 0; each < count && step.sine; each++) turn(step, row, queries + each * width);
+        see(count, queries, cells(step.keys, row, group), cells(step.values, row, group), step.capacity * width, width,
             seen ? seen.of(row) : nullptr, seen ? seen.counts[row] : step.cell[row] + 1, (float)step.scale, width,
             weights.data(), room.context.data() + (row * step.heads + head) * width);
     });
@@ -203,11 +213,12 @@ static void attend_memory(const Team& team, const Step& step, long layer, const 
                           std::vector<float>& weights) {
     const long width = step.head_width, beam = step.rows / step.sentences;
     const auto see = look_of(width);
-    each_head(team, step, [&](long row, long head) {
+    each_heads(team, step, HEADS, [&](long row, long head, long count) {
         const long place = step.place_of(row / beam);
         const long from = place * step.sentence_stride + (layer * step.heads + head) * step.head_stride;
-        see(room.projected.data() + (row * step.heads + head) * width, step.memory_keys + from, step.memory_values + from,
-            step.cell_stride, real ? real.of(place) : nullptr, real ? real.counts[place] : step.cells,
-            (float)step.cross_scale, width, weights.data(), room.context.data() + (row * step.heads + head) * width);
+        see(count, room.projected.data() + (row * step.heads + head) * width, step.memory_keys + from,
+            step.memory_values + from, step.head_stride, step.cell_stride, real ? real.of(place) : nullptr,
+            real ? real.counts[place] : step.cells, (float)step.cross_scale, width, weights.data(),
+            room.context.data() + (row * step.heads + head) * width);
     });
 }

@@ -117,7 +117,7 @@ static const float* take(const Block* blocks, const Part& part, const Sight& sig
     const Team& team = part.team;
     Room &room = part.room, &own = part.own;
     const long rows = step.rows;
-    std::vector<float> weights(padded(std::max<long>(step.filled, step.cells), LANES));
+    std::vector<float> weights(HEADS * padded(std::max<long>(step.filled, step.cells), LANES));
     float *x = step.x, *hidden = own.hidden.data(), *projected = room.projected.data(), *context = room.context.data();
     const float* now = x;
     if (step.tokens) embed(team, step);

@@ -57,6 +57,13 @@ static inline Floats no_less_than(Floats x, Floats least) {
 #endif
 }
 
+// Which lanes are among so many first ones.
+static inline Words first_lanes(long count) {
+    Words lane;
+    for (int i = 0; i < LANES; i++) lane[i] = i;
+    return lane < Words{} + (int32_t)count;
+}
+
 // The largest of all lanes.
 static inline float largest_of(Floats x) {
 #if defined(__AVX512F__)
