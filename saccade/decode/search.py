@@ -157,9 +157,7 @@ class Ledger:
     method: Method
     limit: int
     ended: list[Hypothesis] = field(default_factory=list)
-    cut: list[tuple[float, Path, Stopped]] = field(
-        default_factory=list
-    )  # its rank, what is written, and why it stopped
+    cut: list[tuple[float, Path, Stopped]] = field(default_factory=list)  # rank, what is written, why it stopped
 
     def add(self, path: Path, stopped: Stopped) -> None:
         """One that has ended."""
